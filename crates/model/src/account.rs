@@ -257,7 +257,7 @@ impl Account {
             }
         }
         if self.kinds.iter().any(|kind| kind.account.classes.is_none()) {
-            let reason = "the target does not tell faults apart";
+            let reason = "the target does not distinguish faults";
             self.unknown.entry(FAULTS_BY_CLASS.to_owned()).or_insert_with(|| reason.to_owned());
         }
     }

@@ -322,7 +322,7 @@ counters! {
     MajorFaults = "major_faults", "faults", Some("major\nfaults"), Fold::MajorFaults,
         "major faults as getrusage counts them";
     Retries = "retries", "tries", Some("retries"), Fold::Every(&[What::Retry]),
-        "tries of a fault that gave its lock back, after which it was tried again (VM_FAULT_RETRY)";
+        "tries of a fault that released its lock to be retried (VM_FAULT_RETRY)";
     Copies = "copies", "pages", Some("copies"), Fold::Every(&[What::Copy]),
         "pages copied by a fault";
     Zeroings = "zeroings", "pages", Some("zeroings"), Fold::Every(&[What::Zeroing]),
@@ -341,15 +341,15 @@ counters! {
     Interrupts = "interrupts", "interrupts", Some("interrupts"), Fold::Every(&[What::Interrupt]),
         "shootdowns received by CPUs other than the initiator's";
     TableSyncs = "table_syncs", "interrupts", None, Fold::Every(&[What::TableSync]),
-        "interrupts by which CPUs are waited for that may walk a page table without a lock (tlb_remove_table_sync_one)";
+        "interrupts to wait for lockless table walks (tlb_remove_table_sync_one)";
     ToldPages = "told_pages", "pages", None, Fold::Every(&[What::Told]),
-        "pages told to have been stored to (by scans, userfaultfd or SIGSEGV)";
+        "pages reported as stored to (by scans, userfaultfd or SIGSEGV)";
     PageStatuses = "page_statuses", "pages", None, Fold::Every(&[What::PageStatus]),
         "pages for which move_pages answered with a node or an error";
     NeedlessFaults = "needless_faults", "faults", Some("needless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
     NeedlessRetries = "needless_retries", "tries", None, Fold::Needless(What::Retry),
-        "retries of faults whose try had mapped the page already";
+        "retries of faults whose earlier try had already mapped the page";
     NeedlessCopies = "needless_copies", "pages", Some("needless\ncopies"), Fold::Needless(What::Copy),
         "copies of pages that nobody else could observe";
     NeedlessShootdowns = "needless_shootdowns", "flushes", Some("needless\nshootdowns"),

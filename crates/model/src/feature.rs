@@ -58,10 +58,10 @@ impl Feature {
             Feature::Collapse => "MADV_COLLAPSE (6.1 and later have it)",
             Feature::HugePages => "transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)",
             Feature::Guards => {
-                "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, of files 6.15)"
+                "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, for files 6.15 and later)"
             }
             Feature::AdviceOfRanges => {
-                "process_madvise with this advice (6.13 and later have all of it for a process itself, 5.10 and later cold and pageout, 6.1 and later collapse)"
+                "process_madvise with this advice (6.13 and later take any advice from a process about itself, 5.10 and later cold and pageout, 6.1 and later also collapse)"
             }
             Feature::ProcessMadvise => "process_madvise (5.10 and later have it)",
             Feature::Userfaultfd => "userfaultfd (CONFIG_USERFAULTFD)",
@@ -69,12 +69,12 @@ impl Feature {
             Feature::UffdUnpopulated => "UFFD_FEATURE_WP_UNPOPULATED (6.4 and later have it)",
             Feature::UffdAsync => "UFFD_FEATURE_WP_ASYNC (6.7 and later have it)",
             Feature::UffdMinor => {
-                "UFFDIO_REGISTER_MODE_MINOR of shared memory (UFFD_FEATURE_MINOR_SHMEM; 5.14 and later have it)"
+                "UFFDIO_REGISTER_MODE_MINOR for shared memory (UFFD_FEATURE_MINOR_SHMEM; 5.14 and later have it)"
             }
             Feature::UffdProtectShared => {
-                "UFFDIO_REGISTER_MODE_WP of shared memory (UFFD_FEATURE_WP_HUGETLBFS_SHMEM; 5.19 and later have it)"
+                "UFFDIO_REGISTER_MODE_WP for shared memory (UFFD_FEATURE_WP_HUGETLBFS_SHMEM; 5.19 and later have it)"
             }
-            Feature::UffdContinue => "UFFDIO_CONTINUE of shared memory (5.14 and later have it)",
+            Feature::UffdContinue => "UFFDIO_CONTINUE for shared memory (5.14 and later have it)",
             Feature::UffdPoison => "UFFDIO_POISON (6.6 and later have it)",
             Feature::UffdMove => "UFFDIO_MOVE (6.8 and later have it)",
             Feature::PagemapScan => "PAGEMAP_SCAN (6.7 and later have it)",

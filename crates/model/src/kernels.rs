@@ -359,7 +359,7 @@ pub enum RowError {
         name: String,
     },
     /// An architecture that is not modelled.
-    #[error("architecture `{arch}` is not modelled; there is {}, and x86-64 if it is left out",
+    #[error("architecture `{arch}` is not modelled; there are {}, and x86-64 if none is named",
         OTHERS.map(|arch| arch.name).join(", "))]
     UnknownArch {
         /// The given architecture name.
@@ -375,7 +375,7 @@ pub enum RowError {
     },
     /// No proposal has this name.
     #[error(
-        "there is no proposal `+{name}`; there is {}",
+        "there is no proposal `+{name}`; there are {}",
         PROPOSALS.iter().map(|p| format!("+{}", p.name)).collect::<Vec<_>>().join(", ")
     )]
     UnknownProposal {
@@ -384,7 +384,7 @@ pub enum RowError {
     },
     /// The option clears pending marks by counts, but the mark is a flag in this kernel.
     #[error(
-        "`{row}`: batched-pending=cleared needs counts, and this kernel has a flag; add `,pending-mark=counts`"
+        "`{row}`: batched-pending=cleared needs a mark of counts, and this kernel's mark is a flag; add `,pending-mark=counts`"
     )]
     NeedsCounts {
         /// The row's name.

@@ -24,7 +24,7 @@ const MAX_PERIOD: usize = 64;
 pub enum NotationError {
     /// The text contains a word that is no token.
     #[error(
-        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC, to(n) or a mark"
+        "`{0}` is not a token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC, to(n) or a mark"
     )]
     UnknownToken(String),
     /// The brackets do not match.
@@ -34,7 +34,7 @@ pub enum NotationError {
     #[error("groups are nested more than {MAX_DEPTH} deep")]
     TooDeep,
     /// A repeat count has nothing before it, or is no number.
-    #[error("`{0}` is no repeat count")]
+    #[error("`{0}` is not a repeat count")]
     BadRepeat(String),
     /// The text expands to too many tokens.
     #[error("the sequence has more than {MAX_TOKENS} tokens")]

@@ -38,10 +38,10 @@ macro_rules! properties {
 properties! {
     /// No access reaches a frame that was freed after its translation was cached.
     NoUseAfterFree = "P1", "no use after free through a stale translation",
-        exercised when "an access went through a translation that the page table did not hold any more";
+        exercised when "an access went through a translation that the page table no longer held";
     /// A load returns the last store.
     Coherence = "P2", "a load returns the last store",
-        exercised when "a load met what another thread had stored";
+        exercised when "a load read what another thread had stored";
     /// A completed store is in the frame that is mapped at the end.
     NoLostWrite = "P3", "no store is lost",
         exercised when "a page that was stored to was copied, came back from swap, or was stored to again after MADV_FREE";
@@ -59,13 +59,13 @@ properties! {
         exercised when "a page was stored to while it was pinned";
     /// A store to a tracked page waits for userfaultfd's answer, or is recorded (for a scan or
     /// pagemap).
-    ToldOf = "P8", "no store to a tracked page goes by unnoticed",
-        exercised when "userfaultfd was asked about a store, or one was noted";
+    ToldOf = "P8", "no store to a tracked page goes unnoticed",
+        exercised when "userfaultfd was asked about a store, or a store was recorded";
     /// Where the architecture requires it, no CPU may hold two translations of one address with
     /// different frames or sizes: the kernel removes the first one, and waits for its invalidation,
     /// before it sets the second one.
-    BreakBeforeMake = "P9", "a translation is taken away everywhere before another one comes to its place",
-        exercised when "a page was copied or came back from swap, or a huge page was taken away";
+    BreakBeforeMake = "P9", "a translation is removed everywhere before another one takes its place",
+        exercised when "a page was copied or came back from swap, or the entry of a huge page was removed";
     /// A CPU's identifier belongs to one address space, and has no translation of another one.
     AsidIsolation = "P10", "an address-space identifier holds nothing of another address space",
         exercised when "an identifier was handed to another address space";

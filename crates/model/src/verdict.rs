@@ -96,9 +96,9 @@ reasons! {
     /// Flush: only entries of huge pages may be stale, and the flush takes everything because it
     /// counts base pages.
     OnlyHugeStale =
-        "only entries of huge pages may be stale: one invalidation for each would do, where it flushes everything";
+        "only entries of huge pages may be stale: one invalidation for each would be enough, but it flushes everything";
     /// Flush: without it the access would fault repeatedly.
-    KeptEntry = "the processor keeps the entry by which the access faulted, and would fault by it again";
+    KeptEntry = "the processor keeps the entry with which the access faulted, and would fault on it again";
     /// Flush: it follows the pending mark of a batched unmap that was flushed already.
     PendingAlreadyFlushed =
         "the batched unmap that left the pending mark was flushed already; nothing was unmapped since";
@@ -107,7 +107,7 @@ reasons! {
     /// Flush: permissions were only added.
     OnlyGranted = "the page table only grants more than before";
     /// Flush: only accessed bits were cleared.
-    OnlyAccessedBit = "only accessed bits were cleared, which takes no right away";
+    OnlyAccessedBit = "only accessed bits were cleared, which revokes no right";
     /// Copy: someone else can observe the old page.
     OldPageShared = "somebody else can still observe the old page";
     /// Copy: only a transient reference kept the old page from being reused.
@@ -123,28 +123,28 @@ reasons! {
     CouldHaveBeenWritable =
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
     /// Fault: the translation had been removed to find out who uses the page.
-    Sampled = "NUMA balancing had taken the translation away to learn who uses the page";
+    Sampled = "NUMA balancing had removed the translation to learn who uses the page";
     /// Fault: userfaultfd reported the access, or recorded that the page is written.
-    UserfaultfdTold = "userfaultfd was to learn of the access";
+    UserfaultfdTold = "userfaultfd had to learn of the access";
     /// Fault: the kernel recorded the store.
-    SoftDirtyNoted = "the store was to be noted (soft-dirty)";
+    SoftDirtyNoted = "the store had to be recorded (soft-dirty)";
     /// Fault: the old page had to be kept for others.
     WriteWasClaimed = "write permission could not have been granted earlier";
     /// Fault: a read had mapped the huge zero page, to which nobody may store.
     HugeZeroMapped =
-        "a read had mapped the huge zero page, which is everybody's; only a huge page given to the read already would have spared the fault";
+        "a read had mapped the huge zero page, which everybody shares; only a huge page of its own for the read would have avoided the fault";
     /// Fault: the kernel or the file system had to be notified of the store.
     StoreNoted =
-        "the page was mapped without the right to store: by this fault it becomes dirty, and its file system learns of the store";
+        "the page was mapped without write permission: this fault makes it dirty and tells its file system of the store";
     /// Retry: the try that gave its lock back had mapped its page.
     RetriedMapped = "the try that gave its lock back had mapped the page: the next one has nothing to do";
     /// Retry: the try that gave its lock back had to wait for something that it needed.
-    RetriedUnmapped = "what the fault needs was not to be had with its lock held";
+    RetriedUnmapped = "the fault could not get what it needs while it held its lock";
     /// Split: its thread did the same to the rest before anyone used a part of it.
     RestFollowed =
         "its thread did the same to the rest of the huge page, and nobody had used any of it in between";
     /// Split: the huge page was then used in parts, or left in parts at the end of the round.
-    UsedInParts = "the huge page was used, or left at the end of the round, in parts";
+    UsedInParts = "the huge page was used in parts, or was left in parts at the end of the round";
 }
 
 /// A needless event in one line: what it was, where, and why it was needless.

@@ -100,7 +100,7 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Throttle => f.write_str("the throttling of whoever dirties much"),
+            Cause::Throttle => f.write_str("the throttling of the writer"),
             Cause::Read => f.write_str("a page that has to be read"),
             Cause::Wait(wait) => wait.fmt(f),
             Cause::MmapLock => f.write_str("mmap_lock"),

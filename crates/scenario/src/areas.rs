@@ -238,9 +238,9 @@ fn again(node: &Node, before: &Plan, pages: Option<i64>) -> Result<(), Problem> 
     let placing = ["at", "align", "table", "backing", "file", "offset"];
     if let Some(prop) = node.props.iter().find(|p| placing.contains(&p.name.as_str())) {
         let message = format!("`{}` is declared already", before.name);
-        return Err(Problem::new(prop.span, message, "said again")
+        return Err(Problem::new(prop.span, message, "given again")
             .also(before.span, "declared here")
-            .help("say it where the area is declared"));
+            .help("give it where the area is declared"));
     }
     match node.prop("pages").zip(pages) {
         Some((value, pages)) if pages as u64 != before.pages => {

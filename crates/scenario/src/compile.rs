@@ -174,8 +174,8 @@ impl<'a> Outline<'a> {
         let mut plans = Vec::new();
         for (number, node) in self.threads().enumerate() {
             let not_first = match node.name.as_str() {
-                KERNEL_THREAD => Some("the first thread is one of the kernel"),
-                PROCESS => Some("the first thread is that of a process that is forked"),
+                KERNEL_THREAD => Some("the first thread is a kernel thread"),
+                PROCESS => Some("the first thread belongs to a forked process"),
                 _ => None,
             };
             if let Some(message) = not_first.filter(|_| number == 0) {
@@ -229,9 +229,9 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
         [first, rest @ ..] => (first, rest),
     };
     if let Some(second) = rest.first() {
-        return Err(Problem::new(second.span, "`machine` is there twice", "again here")
+        return Err(Problem::new(second.span, "`machine` is given twice", "again here")
             .also(first.span, "first here")
-            .help("put all needs into one block"));
+            .help("put everything that it needs into one block"));
     }
     let mut seen = BTreeSet::new();
     for need in first.children() {
@@ -240,7 +240,7 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
             false => need.name.clone(),
         };
         if !seen.insert(name.clone()) {
-            return Err(Problem::new(need.span, format!("`{name}` is there twice"), "again here")
+            return Err(Problem::new(need.span, format!("`{name}` is given twice"), "again here")
                 .help("remove one of them"));
         }
         let value = &need.args[0];

@@ -17,7 +17,7 @@ pub(crate) enum Error {
 pub(crate) fn read(path: &str) -> Result<String, Error> {
     read_text(Path::new(path), MAX_TEXT_BYTES as u64).map_err(|error| match error {
         NotRead::TooLarge { .. } => Error::Refused(format!(
-            "a scenario has at most {MAX_TEXT_BYTES} bytes, and this file more"
+            "a scenario has at most {MAX_TEXT_BYTES} bytes, and this file has more"
         )),
         NotRead::NoFile(_) => Error::Refused(error.to_string()),
         NotRead::Failed(error) => Error::Failed(error),

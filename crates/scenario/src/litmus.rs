@@ -74,7 +74,12 @@ pub(crate) fn read(nodes: &[&Node], named: &[Named]) -> Result<Option<Litmus>, V
         [first, rest @ ..] => (first, rest),
     };
     if let Some(second) = rest.first() {
-        return Err(vec![twice("litmus", second.span, first.span, "put all of it into one block")]);
+        return Err(vec![twice(
+            "litmus",
+            second.span,
+            first.span,
+            "put everything into one block",
+        )]);
     }
     let mut reader = Reader { named, rows: Vec::new(), problems: Vec::new() };
     let litmus = reader.litmus(first);
@@ -82,7 +87,7 @@ pub(crate) fn read(nodes: &[&Node], named: &[Named]) -> Result<Option<Litmus>, V
 }
 
 fn twice(name: &str, again: SourceSpan, first: SourceSpan, help: &str) -> Problem {
-    Problem::new(again, format!("`{name}` is there twice"), "again here")
+    Problem::new(again, format!("`{name}` is given twice"), "again here")
         .also(first, "first here")
         .help(help)
 }
@@ -127,7 +132,7 @@ impl<'a> Reader<'a> {
         }
         if self.rows.is_empty() && self.problems.is_empty() {
             self.problems.push(
-                Problem::new(node.span, "the litmus test says nothing of any kernel", "this one")
+                Problem::new(node.span, "the litmus test names no kernel row", "this one")
                     .help("add safe \"6.12\", or fails \"6.12,POLICY=VALUE\" violates=\"P1\""),
             );
         }
@@ -214,14 +219,14 @@ impl<'a> Reader<'a> {
         for part in text.split(AND) {
             let span = when.at(start..start + part.len());
             let Some((left, right)) = part.split_once('=') else {
-                return Err(Problem::new(span, "no observation", "this part")
+                return Err(Problem::new(span, "not an observation", "this part")
                     .help("write LOAD=STORE or LOAD=zero, several of them joined by ` and `"));
             };
             let value = when.at(start + left.len() + 1..start + part.len());
             let left_span = when.at(start..start + left.len());
             let load = self.access(left, left_span, false)?;
             if clauses.iter().any(|clause| clause.load == load) {
-                return Err(Problem::new(left_span, format!("`{left}` is there twice"), "again")
+                return Err(Problem::new(left_span, format!("`{left}` is given twice"), "again")
                     .help("a load returns one value"));
             }
             let store = if right == ZERO { None } else { Some(self.access(right, value, true)?) };
@@ -248,7 +253,7 @@ impl<'a> Reader<'a> {
         if named.store == store {
             return Ok(named.op);
         }
-        Err(Problem::new(span, format!("`{name}` is no {kind}"), "here")
+        Err(Problem::new(span, format!("`{name}` is not a {kind}"), "here")
             .also(named.span, "named here")
             .help("write LOAD=STORE: a `read` on the left, a `write` or zero on the right"))
     }

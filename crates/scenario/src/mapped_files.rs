@@ -52,7 +52,7 @@ impl Files {
         let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
         let content = node.prop("content").map(|value| {
             word_of(value, "content", &Content::ALL).map_err(|problem| {
-                problem.help("data or holes; pages that nobody has mapped leave memory by fadvise \"FILE\" advice=\"dontneed\", and are read again")
+                problem.help("data or holes; fadvise \"FILE\" advice=\"dontneed\" removes pages that nobody maps from memory, so that they are read again")
             })
         });
         let content = content.transpose()?.unwrap_or(Content::Data);
@@ -106,7 +106,7 @@ impl Files {
             };
         };
         if let (Some(Backing::Anonymous), Some(backing)) = (said, node.prop("backing")) {
-            return Err(Problem::new(backing.span, "a file is no anonymous memory", "this word")
+            return Err(Problem::new(backing.span, "a file is not anonymous memory", "this word")
                 .also(written.span, "the file")
                 .help(
                     "leave backing= out for a private mapping; backing=\"shared\" for a shared one",
@@ -123,7 +123,7 @@ impl Files {
             let message = format!("the area needs {pages} pages of `{name}` from page {first} on");
             return Err(Problem::new(written.span, message, "this file")
                 .also(self.spans[number], &format!("has {size} pages"))
-                .help("map fewer pages, or make the file larger: an access behind a file's end is a SIGBUS"));
+                .help("map fewer pages, or make the file larger: an access beyond a file's end raises SIGBUS"));
         }
         let fs = self.list[number].fs;
         let mapping = FileMapping { file: number as u16, fs, first, shared: said.is_some() };

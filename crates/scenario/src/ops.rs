@@ -226,10 +226,12 @@ impl<'a> Lowering<'a> {
         if let Some(prop) = node.props.iter().find(|p| refused.contains(&p.name.as_str())) {
             return Err(Problem::new(
                 prop.span,
-                format!("`{}` has no use here", prop.name),
+                format!("`{}` is not used here", prop.name),
                 "this one",
             )
-            .help("stride= goes with ascending order, seed= and count= with order=\"random\""));
+            .help(
+                "stride= belongs to ascending order, seed= and count= belong to order=\"random\"",
+            ));
         }
         if let Some(name) = needed.iter().find(|name| node.prop(name).is_none()) {
             return Err(Problem::new(node.span, format!("random order needs {name}="), "this one")
@@ -263,10 +265,10 @@ impl<'a> Lowering<'a> {
         let Some((place, first)) = self.other_features else { return };
         let help = match self.serves {
             Some(_) => {
-                "somebody sleeps by it (`uffd-serve`): name the same features wherever it registers something"
+                "a thread serves it (`uffd-serve`): name the same features in every uffdio_register"
             }
             None if !self.processes.is_empty() => {
-                "a process that is forked has it as well: name the same features wherever it registers something"
+                "a forked process has it, too: name the same features in every uffdio_register"
             }
             None => return,
         };
@@ -286,11 +288,9 @@ impl<'a> Lowering<'a> {
         }
         match self.serves.replace(node.span) {
             None => Ok(()),
-            Some(first) => {
-                Err(Problem::new(node.span, "there is somebody who serves already", "here")
-                    .also(first, "first here")
-                    .help("one thread answers all"))
-            }
+            Some(first) => Err(Problem::new(node.span, "another thread serves already", "here")
+                .also(first, "first here")
+                .help("one thread answers all accesses")),
         }
     }
 

@@ -87,12 +87,8 @@ pub(crate) fn new_name<'a>(
             .help("names are letters, digits and `_`, not a digit first; `index` is reserved"));
     }
     if scope.has(name) {
-        return Err(Problem::new(
-            value.span,
-            format!("`{name}` has a meaning already"),
-            "used again",
-        )
-        .help("choose another name"));
+        return Err(Problem::new(value.span, format!("`{name}` is in use already"), "used again")
+            .help("choose another name"));
     }
     Ok(name)
 }

@@ -61,31 +61,31 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
                 let (label, help) = match waiting.for_process {
                     _ if waiting.for_answer => (
                         "nobody answers",
-                        "add a thread that does: thread \"handler\" cpu=1 { uffd-serve by=\"copy\" }; or features=\"async\"",
+                        "add a thread that answers: thread \"handler\" cpu=1 { uffd-serve by=\"copy\" }; or features=\"async\"",
                     ),
                     true => (
                         "it does not end",
-                        "a process ends after its last operation, and never if that is spin or sleep",
+                        "a process ends after its last operation; it never ends if that is spin or sleep",
                     ),
                     false => (
-                        "nobody else comes",
-                        "every thread that names a barrier has to come as often as the others",
+                        "the others do not come",
+                        "every thread that names a barrier has to reach it as often as the others",
                     ),
                 };
-                Problem::new(place(waiting.op), format!("{waiting} for good"), label).help(help)
+                Problem::new(place(waiting.op), format!("{waiting} forever"), label).help(help)
             };
             return waiting.iter().map(one).collect();
         }
         SimError::Signal { op, .. } => {
-            (op, "not allowed", "map the pages before, with a protection that allows the access")
+            (op, "not allowed", "map the pages first, with a protection that allows the access")
         }
         SimError::BehindEnd { op, .. } => (
             op,
-            "behind the end",
-            "stay before the file's end, or make the file longer before: ftruncate \"FILE\" pages=N",
+            "beyond the end",
+            "stay before the file's end, or make the file longer first: ftruncate \"FILE\" pages=N",
         ),
         SimError::Poisoned { op, .. } => {
-            (op, "poisoned", "take the poison away before: madvise \"RANGE\" advice=\"dontneed\"")
+            (op, "poisoned", "remove the poison first: madvise \"RANGE\" advice=\"dontneed\"")
         }
         SimError::Refused { op, help, .. } => (op, "no kernel does this", *help),
         SimError::Call { op, errno: Errno::Eexist, .. } if op.text.starts_with("map ") => (
@@ -97,7 +97,7 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
             (op, "fails here", "wait for the process before it is forked again: wait \"PROCESS\"")
         }
         SimError::Call { op, .. } => {
-            (op, "fails here", "see what is mapped when the operation runs")
+            (op, "fails here", "check what is mapped when the operation runs")
         }
         SimError::Expr { op, .. } => {
             (op, "here", "loop variables have to stay where the expression has a value")

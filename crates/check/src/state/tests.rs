@@ -379,11 +379,11 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
 
 /// What no kernel does with frames, noted at once by who does it.
 const MISUSES: &[Change] = &[
-    ("a reference was taken to a frame that nobody has", |s| {
+    ("a reference was taken to a free frame", |s| {
         s.world.frames.release(FRAME);
         s.world.get_frame(AT, FRAME);
     }),
-    ("a reference was taken to a frame that nobody has", |s| {
+    ("a reference was taken to a free frame", |s| {
         s.world.frames.release(FRAME);
         s.world.get_and_map(AT, FRAME, |_| ());
     }),
@@ -398,7 +398,7 @@ const MISUSES: &[Change] = &[
         s.world.frames.update(Pfn(folio.0 + 1), |f| f.maps = 1);
         s.world.hand_out(AT, Near::Here, 1, FrameFlags::default());
     }),
-    ("a mapping of a folio was dropped that nobody had", |s| {
+    ("a mapping of a folio was dropped that did not exist", |s| {
         let folio = s.world.hand_out(AT, Near::Here, 1, FrameFlags::default()).unwrap();
         s.world.drop_whole_mapping(AT, folio);
     }),

@@ -195,12 +195,12 @@ pub enum Errno {
     Eagain,
     /// The resource is already in use.
     #[error(
-        "EBUSY: the pin is held already, or userfaultfd watches what is not there, or stores (unregister those first)"
+        "EBUSY: the pin is held already, or userfaultfd watches the memory for missing pages or stores (unregister it first)"
     )]
     Ebusy,
     /// NUMA balancing found no page there that it could sample.
     #[error(
-        "NUMA balancing sampled none of the pages: they are not there, on a fast node (numa-balancing \"tiering\"), or, to 6.1, in an LRU batch"
+        "NUMA balancing sampled none of the pages: they are missing, on a fast node (numa-balancing \"tiering\"), or, up to 6.1, in an LRU batch"
     )]
     NoneSampled,
     /// The object does not exist.
@@ -208,7 +208,7 @@ pub enum Errno {
     Ebadf,
     /// No stores are watched there.
     #[error(
-        "ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\"), or, to 6.1, the pages are not one mapping's"
+        "ENOENT: userfaultfd does not watch the pages for stores (uffdio_register mode=\"wp\"), or, up to 6.1, they do not lie in one mapping"
     )]
     Enoent,
     /// There is no mapping there that userfaultfd could fill.
@@ -217,19 +217,19 @@ pub enum Errno {
     )]
     EnoentUnwatched,
     /// There is no page to answer the fault with.
-    #[error("ENOENT: there is no page to be moved there: the source is empty, or not mapped")]
+    #[error("ENOENT: there is no page to move: the source is empty, or not mapped")]
     EnoentSource,
     /// The answer maps nothing.
     #[error(
-        "ENOENT: the page is missing, and this answer maps none: by=\"zeropage\", \"copy\" or \"move\" does"
+        "ENOENT: the page is missing, and this answer maps no page; by=\"zeropage\", \"copy\" or \"move\" maps one"
     )]
     EnoentAnswer,
     /// The kernel does not have this ioctl, or not these bits.
-    #[error("ENOTTY: the kernel has nothing of the kind")]
+    #[error("ENOTTY: the kernel does not have this request")]
     Enotty,
     /// Protecting these pages is not permitted.
     #[error(
-        "EPERM: only what a userfaultfd with features=\"async\" watches can be protected by a scan"
+        "EPERM: a scan can protect only memory that a userfaultfd with features=\"async\" watches"
     )]
     Eperm,
     /// The pin does not permit this access.

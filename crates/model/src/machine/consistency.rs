@@ -26,11 +26,11 @@ fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
         return Some("a gather is still open".to_owned());
     }
     if spaces.clone().any(|mm| mm.has_detached()) {
-        return Some("a mapping that is gone is still found".to_owned());
+        return Some("a mapping that was removed is still found".to_owned());
     }
     let huge = |mm: &Mm| mm.table.huge_entries().count();
     if spaces.any(|mm| mm.deposited as usize != huge(mm)) {
-        return Some("there are not as many page tables put by as huge pages".to_owned());
+        return Some("the number of deposited page tables is not that of huge pages".to_owned());
     }
     let owes = |task: &Task| task.unmap_batch.flush_required || task.deferring.is_some();
     let forgot = w.tasks.iter().any(|task| owes(task));

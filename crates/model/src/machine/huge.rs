@@ -123,7 +123,7 @@ impl<M: Mode> World<M> {
             }
             None => self.impossible(
                 at,
-                "a page table was to be put in place of a huge page that nobody had put by",
+                "a page table was withdrawn for a huge page, but none was deposited",
             ),
         }
     }
@@ -131,7 +131,7 @@ impl<M: Mode> World<M> {
     /// Removes one mapping of the folio as a whole.
     pub fn drop_whole_mapping(&mut self, at: At, folio: Pfn) {
         match self.frames.whole_maps(folio) {
-            0 => self.impossible(at, "a mapping of a folio was dropped that nobody had"),
+            0 => self.impossible(at, "a mapping of a folio was dropped that did not exist"),
             _ => self.frames.count_whole_map(folio, -1),
         }
     }

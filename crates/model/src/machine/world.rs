@@ -208,7 +208,7 @@ pub struct Task {
 /// A free frame was mapped, or had a reference.
 pub(super) const IN_USE: &str = "a frame in use was handed out";
 /// A reference was taken to a frame that had none.
-const REVIVED: &str = "a reference was taken to a frame that nobody has";
+const REVIVED: &str = "a reference was taken to a free frame";
 
 /// A state that must never occur, found by the model's own checks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -387,7 +387,7 @@ impl<M: Mode> World<M> {
         for cpu in 0..self.cpus.len() {
             let cpu = CpuId(cpu as u16);
             if self.has_loaded(cpu, mm) {
-                self.impossible(at, "an address space ended that a CPU has loaded");
+                self.impossible(at, "an address space ended while a CPU had it loaded");
             }
             if let Some(asid) = self.cpus[cpu.index()].slot_of(mm) {
                 self.cpus[cpu.index()].slots[asid] = AsidSlot::default();
@@ -730,7 +730,7 @@ impl<M: Mode> World<M> {
     #[inline]
     pub fn drop_mapping(&mut self, at: At, frame: Pfn) {
         if !self.frames.drop_map(frame) {
-            self.impossible(at, "a mapping was dropped that nobody had");
+            self.impossible(at, "a mapping was dropped that did not exist");
         }
     }
 

@@ -32,7 +32,7 @@ pub struct Refused {
 fn of_nodes(call: &CallExpr) -> Option<&'static str> {
     Some(match call {
         CallExpr::MigratePages { .. } => {
-            "migrate_pages, by which a real kernel moves the runner's own pages as well"
+            "migrate_pages (on a real kernel, it moves the runner's own pages, too)"
         }
         CallExpr::ReclaimMemory { .. } => "memory.reclaim (`memory-reclaim`)",
         _ => return None,
@@ -52,7 +52,7 @@ impl Program {
         self.ops().find_map(|op| {
             let what = match &op.kind {
                 OpKind::Call(CallExpr::Mlock { .. }) if mthp => {
-                    Some("mlock where there may be large folios (`mthp`)")
+                    Some("mlock with large folios (`mthp`)")
                 }
                 OpKind::Call(
                     CallExpr::UffdMove { .. }
@@ -61,11 +61,11 @@ impl Program {
                 | OpKind::Serve { answer: Answer::Move { .. } }
                     if mthp =>
                 {
-                    Some("UFFDIO_MOVE where there may be large folios (`mthp`)")
+                    Some("UFFDIO_MOVE with large folios (`mthp`)")
                 }
-                OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => Some(
-                    "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
-                ),
+                OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => {
+                    Some("khugepaged with large folios (`mthp`), which it can make since 7.2")
+                }
                 OpKind::Call(call) => of_nodes(call).or_else(|| self.not_of_objects(call)),
                 _ => None,
             };
@@ -81,16 +81,18 @@ impl Program {
             && row.config.other.is_some()
             && self.files.iter().any(FileSpec::has_large_folios)
         {
-            return Some("large folios of files (`write-pages`) in the model but on x86-64");
+            return Some(
+                "large folios of files (`write-pages`) in the model, which has them on x86-64 only",
+            );
         }
         match (self.has_mthp(row), row.policies.anon_folios, row.config.other) {
             (false, ..) | (true, AnonFolios::Sized, None) => None,
             (true, AnonFolios::Page, _) => {
                 Some("large folios smaller than a huge page (`mthp`; 6.8 and later have them)")
             }
-            (true, AnonFolios::Sized, Some(_)) => {
-                Some("large folios smaller than a huge page (`mthp`) in the model but on x86-64")
-            }
+            (true, AnonFolios::Sized, Some(_)) => Some(
+                "large folios smaller than a huge page (`mthp`) in the model, which has them on x86-64 only",
+            ),
         }
     }
 
@@ -107,7 +109,7 @@ impl Program {
         match self.machine.swap {
             Some(_) => Some("swap space with large folios (`swap` with `mthp`)"),
             None if self.processes.len() > 2 => {
-                Some("large folios (`mthp`) of more than two processes")
+                Some("large folios (`mthp`) with more than two processes")
             }
             None => None,
         }
@@ -128,7 +130,7 @@ impl Program {
         };
         let config = row.config.for_program(self);
         if config.other.is_some() {
-            return Some("NUMA nodes (`nodes`), and pages that mbind moves, but on x86-64");
+            return Some("NUMA nodes (`nodes`) or mbind that moves pages, except on x86-64");
         }
         if let Some(what) = self.not_sampled(row, config.huge_pages, has(names_nodes)) {
             return Some(what);
@@ -144,7 +146,7 @@ impl Program {
                 "large folios smaller than a huge page (`mthp`) with several NUMA nodes (`nodes`)"
             }
             () if config.huge_pages && self.takes_huge_pages_apart(config.thp) => {
-                "huge pages with several NUMA nodes (`nodes`), but for move_pages, set_mempolicy and madvise with `hugepage` (without thp \"always\")"
+                "huge pages with several NUMA nodes (`nodes`), except with move_pages, set_mempolicy and madvise with `hugepage` (without thp \"always\")"
             }
             () if self.machine.swap.is_some() => "swap space with several NUMA nodes (`nodes`)",
             () if self.processes.len() > 1 => "several processes with several NUMA nodes (`nodes`)",
@@ -174,18 +176,18 @@ impl Program {
         let tiers = slow > 0 || balancing == Some(Balancing::Tiering);
         match () {
             () if tiers && row.policies.memory_tiers == MemoryTiers::ByDevice => {
-                Some("tiers of memory (`slow`) before 6.12, which takes all of it for one tier")
+                Some("memory tiers (`slow`) before 6.12, where all memory is one tier")
             }
             () if mglru == Some(true) && !row.config.mglru => Some(
-                "mglru \"on\" with several NUMA nodes in a row that has it off; `,mglru=on` names the other",
+                "mglru \"on\" with several NUMA nodes in a row that has mglru off; the row with `,mglru=on` has it on",
             ),
             () if slow > 0 && balancing == Some(Balancing::On) => {
                 Some("numa-balancing \"on\" with slow nodes; \"tiering\" is modelled")
             }
             () if samples && huge_pages => Some("huge pages that NUMA balancing samples"),
-            () if samples && names_nodes => Some("memory policies beside NUMA balancing"),
+            () if samples && names_nodes => Some("memory policies together with NUMA balancing"),
             () if samples && !self.only_first_acts() => {
-                Some("NUMA balancing where more than one thread acts")
+                Some("NUMA balancing with more than one active thread")
             }
             () => None,
         }
@@ -224,9 +226,9 @@ impl Program {
             CallExpr::AdviseRanges { pages, advice, .. } => (pages, *advice),
             CallExpr::Writeback { pages } => {
                 let what = match self.backing(pages) {
-                    Backing::Anonymous => "private memory is written back by nobody",
+                    Backing::Anonymous => "private memory has no writeback",
                     Backing::File(file) if !file.fs.is_written_back() => {
-                        "a file on tmpfs is written back by nobody: it is nowhere else"
+                        "a file on tmpfs has no writeback: its pages are nowhere else"
                     }
                     Backing::Shared | Backing::File(_) => return None,
                 };
@@ -237,12 +239,12 @@ impl Program {
         };
         match (advice, self.backing(pages)) {
             (Advice::Free, Backing::Shared | Backing::File(_)) => Some((
-                "EINVAL: MADV_FREE is of private memory without a file",
-                "advice=\"dontneed\" unmaps such pages; advice=\"remove\" gives up those that are shared",
+                "EINVAL: MADV_FREE needs private memory without a file",
+                "advice=\"dontneed\" unmaps such pages; advice=\"remove\" frees shared pages",
             )),
             (Advice::Remove, backing) if !backing.is_shared() => Some((
-                "EINVAL: MADV_REMOVE is of what is mapped shared",
-                "map it with backing=\"shared\"; advice=\"dontneed\" gives private pages up",
+                "EINVAL: MADV_REMOVE needs a shared mapping",
+                "map the area with backing=\"shared\"; advice=\"dontneed\" frees private pages",
             )),
             _ => None,
         }
@@ -292,7 +294,10 @@ impl Program {
             }
             CallExpr::Pin { pages, .. } => (
                 pages,
-                ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
+                [
+                    "pins of shared memory",
+                    "pins of a file, except by=\"get\" with access=\"force\"",
+                ],
             ),
             CallExpr::Reclaim { pages } | CallExpr::Mlock { pages, .. } => {
                 return self.of_large_folios(pages);
@@ -300,7 +305,7 @@ impl Program {
             CallExpr::Khugepaged { pages } => (
                 pages,
                 [
-                    "khugepaged in shared memory (its settings are off, shmem_enabled)",
+                    "khugepaged in shared memory (its setting, shmem_enabled, is off)",
                     "khugepaged in a file (kernels with CONFIG_READ_ONLY_THP_FOR_FS have it)",
                 ],
             ),

@@ -195,7 +195,7 @@ pub enum SimError {
         page: String,
     },
     /// The file ends before the page.
-    #[error("`{op}`: the access to {page} is behind its file's end (SIGBUS)")]
+    #[error("`{op}`: the access to {page} is beyond the end of its file (SIGBUS)")]
     BehindEnd {
         /// The operation.
         op: OpAt,
@@ -211,7 +211,7 @@ pub enum SimError {
         page: String,
     },
     /// The run needs more memory than it may take.
-    #[error("`{op}`: the model needs more memory for this than the {} MiB that it may take", most >> 20)]
+    #[error("`{op}`: the model needs more memory for this than the {} MiB that it may use", most >> 20)]
     OutOfMemory {
         /// The operation.
         op: OpAt,

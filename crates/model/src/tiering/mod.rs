@@ -153,20 +153,28 @@ impl Rate {
     /// All rates, each with its name and its description.
     pub const ALL: [(&'static str, Rate, &'static str); 15] = [
         ("work", Rate::Work, "units of work"),
-        ("touches", Rate::Touches, "pages that they come to"),
+        ("touches", Rate::Touches, "pages that the threads touch"),
         ("hint_faults", Rate::HintFaults, "numa_hint_faults"),
         ("wp_faults", Rate::WpFaults, "write-protect faults"),
         ("sampled", Rate::Sampled, "numa_pte_updates"),
         ("sends", Rate::Sends, "nr_tlb_remote_flush"),
         ("received", Rate::Received, "nr_tlb_remote_flush_received"),
-        ("scan_sends", Rate::ScanSends, "sends by sampling"),
+        ("scan_sends", Rate::ScanSends, "flushes that sampling sends"),
         ("broadcasts", Rate::Broadcasts, "flushes by an instruction that all CPUs obey"),
         ("promoted", Rate::Promoted, "pgpromote_success"),
         ("demoted", Rate::Demoted, "pgdemote_kswapd"),
-        ("deferred", Rate::Deferred, "demotions that left their flush to a later one"),
-        ("given_up", Rate::GivenUp, "lists that could not, for a flush was under way"),
-        ("for_memory", Rate::ForMemory, "flushes of what was left, for want of other memory"),
-        ("waiting", Rate::Waiting, "frames that wait for a flush, on the average"),
+        ("deferred", Rate::Deferred, "demotions that deferred their flush"),
+        (
+            "given_up",
+            Rate::GivenUp,
+            "lists that could not defer their flush, because another flush was under way",
+        ),
+        (
+            "for_memory",
+            Rate::ForMemory,
+            "deferred flushes that were done because no other memory was free",
+        ),
+        ("waiting", Rate::Waiting, "frames that wait for a flush, on average"),
     ];
 
     /// The rate that these counts give.
@@ -198,7 +206,7 @@ impl Rate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TieringError {
     /// The scale leaves too little fast memory.
-    #[error("with a scale of {0} too little fast memory is left; a smaller scale would do")]
+    #[error("with a scale of {0}, too little fast memory is left; use a smaller scale")]
     TooSmall(u32),
     /// An access failed.
     #[error("an access to page {0} failed in the model: {1}")]

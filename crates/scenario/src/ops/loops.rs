@@ -40,13 +40,13 @@ impl Lowering<'_> {
 
     pub(super) fn rounds(&mut self, node: &Node) -> Result<OpKind, Problem> {
         if let Some(first) = self.rounds.replace(node.span) {
-            return Err(Problem::new(node.span, "`rounds` is there twice", "again here")
+            return Err(Problem::new(node.span, "`rounds` is given twice", "again here")
                 .also(first, "first here")
                 .help("a scenario has one `rounds` block"));
         }
         if self.thread.0 != 0 || !self.blocks.is_empty() {
             return Err(Problem::new(node.span, "`rounds` is in the wrong place", "here")
-                .help("it stands in the first thread, in no other block"));
+                .help("put it into the first thread, outside other blocks"));
         }
         let count = self.scope.number_in(&node.args[0], "the number of rounds", 1..=MAX_COUNT)?;
         let warmup = match node.prop("warmup") {
@@ -62,7 +62,7 @@ impl Lowering<'_> {
         let counts = self.blocks.contains(&Block::Rounds) || self.own_process != ProcessId::FIRST;
         if !counts || self.blocks.contains(&Block::Measure) {
             return Err(Problem::new(node.span, "`measure` is in the wrong place", "here")
-                .help("it stands inside `rounds` or in a process, and in no other `measure`"));
+                .help("put it into `rounds` or into a process, outside other `measure` blocks"));
         }
         self.blocks.push(Block::Measure);
         let body = self.body(node.children());

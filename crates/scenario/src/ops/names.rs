@@ -68,7 +68,7 @@ fn twice(name: &str, span: SourceSpan, before: &Named) -> Problem {
         return Problem::new(span, format!("each of several threads names `{name}`"), "this name")
             .help("give the access that has a name a thread without count=");
     }
-    Problem::new(span, format!("`{name}` is there twice"), "again here")
+    Problem::new(span, format!("`{name}` is given twice"), "again here")
         .also(before.span, "first here")
         .help("choose another name")
 }

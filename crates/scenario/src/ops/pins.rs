@@ -60,7 +60,7 @@ impl Pins {
                 }));
             };
             let (message, help) = if used.by != first.by {
-                let message = format!("`{name}` is another process's");
+                let message = format!("`{name}` belongs to another process");
                 (message, "a pin is used by the process that holds it")
             } else if used.stores && !first.write {
                 (format!("`{name}` is for loads only"), "pin the page with access=\"write\"")

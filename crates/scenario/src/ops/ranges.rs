@@ -120,7 +120,7 @@ impl Lowering<'_> {
                         "its end",
                     )
                     .also(start.span, "its start")
-                    .help("write heap[first..end], where the end is the page behind the last"));
+                    .help("write heap[first..end], where `end` is the page after the last one"));
                 }
                 (first, count)
             }

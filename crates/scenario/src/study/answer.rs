@@ -99,7 +99,7 @@ impl Piece {
             Some((name, decimals)) => {
                 let number = decimals.parse().ok().filter(|number| *number <= 9);
                 let number =
-                    number.ok_or_else(|| format!("`{decimals}` is no number of decimals"))?;
+                    number.ok_or_else(|| format!("`{decimals}` is not a number of decimals"))?;
                 (name, Some(number))
             }
         };

@@ -191,7 +191,7 @@ impl fmt::Display for Formula {
 /// A number as studies write it: bare, or with a decimal point in quotes.
 pub(super) fn number(value: &Value) -> Result<f64, Problem> {
     let formula = formula(value)?;
-    formula.value(&|name: &str| Err(format!("`{name}` is no number"))).map_err(|what| {
+    formula.value(&|name: &str| Err(format!("`{name}` is not a number"))).map_err(|what| {
         Problem::new(value.span, what, "a number is expected here")
             .help("for instance 300000, or \"6.56\"")
     })
@@ -216,7 +216,7 @@ pub(super) fn equation(value: &Value, within: Option<f64>) -> Result<Equation, P
     let comparison = match (tokens.operator(&COMPARISONS), within) {
         (Some(Comparison::Within(_)), Some(factor)) => Comparison::Within(factor),
         (Some(Comparison::Within(_)), None) => {
-            return Err(Problem::new(value.span, "how far from each other?", "`~` in here")
+            return Err(Problem::new(value.span, "how far apart may they be?", "`~` in here")
                 .help("add factor=\"1.3\" or percent=5"));
         }
         (Some(_), Some(_)) => {

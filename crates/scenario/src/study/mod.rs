@@ -518,11 +518,14 @@ mod tests {
         let run = "run \"one\" scenario=\"cow-reuse\" { on \"model:6.12\" shootdowns=2 }\n";
         for (text, said) in [
             ("relation \"r\" is=\"p = q\"", "there is no figure `q`"),
-            ("relation \"r\" is=\"p ~ 3\"", "how far from each other?"),
-            ("figure \"p\" doc=\"d\" is=\"3\"", "`p` is there already"),
-            ("figure \"f\" doc=\"d\"", "a figure comes from one thing"),
+            ("relation \"r\" is=\"p ~ 3\"", "how far apart may they be?"),
+            ("figure \"p\" doc=\"d\" is=\"3\"", "`p` is given already"),
+            ("figure \"f\" doc=\"d\"", "a figure comes from exactly one source"),
             ("relation \"r\" is=\"p = 3\" because=\"b\"", "because= without where="),
-            ("figure \"f\" doc=\"d\" is=\"3\" costs=\"c\"", "a figure comes from one thing"),
+            (
+                "figure \"f\" doc=\"d\" is=\"3\" costs=\"c\"",
+                "a figure comes from exactly one source",
+            ),
             (
                 "figure \"f\" doc=\"d\" run=\"two\" on=\"live\" counter=\"copies\"",
                 "there is no run `two`",
@@ -544,11 +547,11 @@ mod tests {
                 "there is no cost table `c`",
             ),
             ("run \"two\" scenario=\"cow-reuse\" { on \"model:6.13\" }", "there is no kernel row"),
-            ("run \"two\" scenario=\"cow-reuse\" { on \"modl:6.12\" }", "is no target"),
+            ("run \"two\" scenario=\"cow-reuse\" { on \"modl:6.12\" }", "is not a target"),
             ("run \"two\" scenario=\"cow-reuse\" { on \"live\" copy=1 }", "`on` has no property"),
             (
                 "run \"two\" scenario=\"cow-reuse\" thp=\"on\" { on \"live\" }",
-                "`on` is no mode of huge pages",
+                "`on` is not a mode of huge pages",
             ),
             (
                 "run \"two\" scenario=\"cow-reuse\" { set \"pages\" \"live_size\"; on \"live\" }",
@@ -564,23 +567,23 @@ mod tests {
             ),
             (
                 "figure \"f\" doc=\"d\" run=\"one\" on=\"model:6.12\" left=\"pages\"",
-                "nothing that the model shows",
+                "the model does not show this",
             ),
             ("run \"two\" scenario=\"cow\" { on \"live\" }", "no built-in scenario named `cow`"),
             (
                 "run \"two\" scenario=\"cow-reuse\" { set \"page\" 1; on \"live\" }",
                 "has no parameter `page`",
             ),
-            ("run \"one\" scenario=\"cow-reuse\" { on \"live\" }", "`one` is there already"),
+            ("run \"one\" scenario=\"cow-reuse\" { on \"live\" }", "`one` is given already"),
             (
                 "run \"two\" scenario=\"cow-reuse\" { on \"live\"; on \"live\" }",
-                "the target is there already",
+                "the target is given already",
             ),
-            ("relation \"r\" is=\"p = 3\" moves=\"p\"", "`p` is no stated figure"),
-            ("sweep \"s\" over=\"n\" values=\"1 x\" { }", "`x` is no whole number"),
+            ("relation \"r\" is=\"p = 3\" moves=\"p\"", "`p` is not a stated figure"),
+            ("sweep \"s\" over=\"n\" values=\"1 x\" { }", "`x` is not a whole number"),
             (
                 "sweep \"s\" over=\"p\" values=\"1\" { column \"a\" is=\"p\" doc=\"d\" }",
-                "`p` is there already",
+                "`p` is given already",
             ),
             (
                 "sweep \"s\" over=\"n\" values=\"1\" { column \"a\" is=\"b\" doc=\"d\"; column \"b\" is=\"n\" doc=\"d\" }",
@@ -591,7 +594,7 @@ mod tests {
                 "there is no figure `a_2`",
             ),
             ("check \"c\" test=\"pageout-read\" { on \"6.12\" finds=\"P99\" }", "no property"),
-            ("costs \"c\" on=\"model:6.12\" { }", "is no real kernel"),
+            ("costs \"c\" on=\"model:6.12\" { }", "is not a real kernel"),
             (
                 "finding \"f\" what=\"shot\" function=\"f\" run=\"one\" on=\"model:6.12\" times=1",
                 "nothing needless is called `shot`",

@@ -220,8 +220,8 @@ impl Reader {
             Some(rounds) => match u32::try_from(whole(rounds)?) {
                 Ok(number) if number > 0 => Some(number),
                 _ => {
-                    return Err(Problem::new(rounds.span, "no number of rounds", "here")
-                        .help("a number from 1 on"));
+                    return Err(Problem::new(rounds.span, "not a number of rounds", "here")
+                        .help("a number of at least 1"));
                 }
             },
         };
@@ -268,7 +268,7 @@ impl Reader {
 
     fn declare(&mut self, name: String, value: &Value) -> Result<(), Problem> {
         if !is_name(&name) {
-            return Err(Problem::new(value.span, format!("`{name}` is no name"), "this word")
+            return Err(Problem::new(value.span, format!("`{name}` is not a name"), "this word")
                 .help("letters, digits and _, a letter first"));
         }
         if let Some((_, first)) = self.figures.iter().find(|(known, _)| *known == name) {
@@ -284,7 +284,7 @@ impl Reader {
         let words = word(listed)?;
         let value = |word: &str| {
             word.parse::<u64>().map_err(|_| {
-                let message = format!("`{word}` is no whole number");
+                let message = format!("`{word}` is not a whole number");
                 Problem::new(listed.span, message, "in here").help("values=\"1 2 4\"")
             })
         };
@@ -382,7 +382,7 @@ impl Reader {
             let known = &mut targets[at].expected;
             let again = known.iter().any(|other| other.since == expected.since);
             if again || (bare && !known.is_empty()) {
-                return Err(Problem::new(line.span, "the target is there already", "given again")
+                return Err(Problem::new(line.span, "the target is given already", "given again")
                     .help("give each another release: since=\"6.12\""));
             }
             known.push(expected);
@@ -408,7 +408,7 @@ impl Reader {
             }
             (None, Some(value)) if node.prop("term").is_some() => price(node, value, part)?,
             _ => {
-                let message = "a figure comes from one thing";
+                let message = "a figure comes from exactly one source";
                 return Err(Problem::new(node.span, message, "this one does not")
                     .help("is=\"FORMULA\"; tiers= with counter=; run= and on= with counter=, class= or costs=; or costs= and term="));
             }
@@ -437,7 +437,7 @@ impl Reader {
             return Err(Problem::new(
                 node.span,
                 "a contrast has two cases or more",
-                "this one has not",
+                "this one has fewer",
             )
             .help(
                 "case \"NAME\" first=\"RUN\" second=\"RUN\" costs=\"FORMULA\" then=\"FORMULA\"",
@@ -489,7 +489,7 @@ impl Reader {
             (Some(value), Some(because)) => Some((self.equation(value, None)?, word(because)?)),
             (Some(value), None) => {
                 return Err(Problem::new(value.span, "where= without because=", "this condition")
-                    .help("say why it is not to be had elsewhere: because=\"…\""));
+                    .help("say why the condition does not hold elsewhere: because=\"…\""));
             }
             (None, Some(value)) => {
                 return Err(Problem::new(value.span, "because= without where=", "this reason")
@@ -503,7 +503,7 @@ impl Reader {
                 let known = |name: &str| match stated.iter().any(|stated| stated == name) {
                     true => Ok(name.to_owned()),
                     false => {
-                        let message = format!("`{name}` is no stated figure");
+                        let message = format!("`{name}` is not a stated figure");
                         let names = stated.iter().map(String::as_str);
                         Err(Problem::new(value.span, message, "in here").help(suggest(
                             "stated figures",

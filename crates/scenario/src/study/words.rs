@@ -33,7 +33,7 @@ named! { Run Check Costs Term Sample Tiers }
 pub(super) fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<(), Problem> {
     if list.iter().any(|known| known.name() == new.name()) {
         let span = node.args[0].span;
-        return Err(Problem::new(span, format!("`{}` is there already", new.name()), "again here")
+        return Err(Problem::new(span, format!("`{}` is given already", new.name()), "again here")
             .help("give it another name"));
     }
     list.push(new);
@@ -41,7 +41,7 @@ pub(super) fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<()
 }
 
 pub(super) fn already(name: &str, again: SourceSpan, first: SourceSpan) -> Problem {
-    Problem::new(again, format!("`{name}` is there already"), "again here")
+    Problem::new(again, format!("`{name}` is given already"), "again here")
         .also(first, "first here")
         .help("give it another name")
 }
@@ -86,7 +86,7 @@ pub(super) fn whole(value: &Value) -> Result<u64, Problem> {
     let number = number(value)?;
     let fits = (0.0..=9e15).contains(&number) && number.fract() == 0.0;
     fits.then_some(number as u64).ok_or_else(|| {
-        Problem::new(value.span, "a whole number from 0 on is expected here", "this is none")
+        Problem::new(value.span, "a whole number of at least 0 is expected here", "this is not one")
             .help("for instance 3")
     })
 }
@@ -99,7 +99,7 @@ pub(super) fn target(value: &Value) -> Result<String, Problem> {
         Some(("kernel", _)) => return Ok(name),
         Some(("model", row)) => row,
         _ => {
-            return Err(Problem::new(value.span, format!("`{name}` is no target"), "here")
+            return Err(Problem::new(value.span, format!("`{name}` is not a target"), "here")
                 .help("targets are live, kernel:RELEASE and model:ROW"));
         }
     };
@@ -121,7 +121,7 @@ pub(super) fn target(value: &Value) -> Result<String, Problem> {
 pub(super) fn thp(value: &Value) -> Result<ThpMode, Problem> {
     let mode = word(value)?;
     ThpMode::named(&mode).ok_or_else(|| {
-        Problem::new(value.span, format!("`{mode}` is no mode of huge pages"), "here")
+        Problem::new(value.span, format!("`{mode}` is not a mode of huge pages"), "here")
             .help("always, madvise or never")
     })
 }
@@ -145,7 +145,7 @@ pub(super) fn release(value: &Value) -> Result<(u32, u32), Problem> {
     let numbers = text.split_once('.').map(|(major, minor)| (major.parse(), minor.parse()));
     match numbers {
         Some((Ok(major), Ok(minor))) => Ok((major, minor)),
-        _ => Err(Problem::new(value.span, format!("`{text}` is no release"), "here")
+        _ => Err(Problem::new(value.span, format!("`{text}` is not a release"), "here")
             .help("two numbers, as in 6.12")),
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn costs(node: &Node, part: &Part) -> Result<Costs, Problem> {
     let name = word(&node.args[0])?;
     let (on, target) = (given(node, "on")?, prop(node, "on")?);
     if target != "live" && !target.starts_with("kernel:") {
-        return Err(Problem::new(on.span, format!("`{target}` is no real kernel"), "here")
+        return Err(Problem::new(on.span, format!("`{target}` is not a real kernel"), "here")
             .help("cycles are measured on live, or kernel:RELEASE"));
     }
     let (mut terms, mut samples): (Vec<Term>, Vec<Sample>) = (Vec::new(), Vec::new());
@@ -249,7 +249,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
     if let Some(value) = node.prop("executes") {
         return match word(value)?.as_str() {
             "tlbi" => Ok(Shown::Tlbi),
-            _ => Err(Problem::new(value.span, "no instruction that is counted", "here")
+            _ => Err(Problem::new(value.span, "such instructions are not counted", "here")
                 .help("executes=\"tlbi\"")),
         };
     }
@@ -257,7 +257,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
         return match word(value)?.as_str() {
             "protected" => Ok(Shown::Protected),
             "tables" => Ok(Shown::PageTables),
-            _ => Err(Problem::new(value.span, "nothing that pages end as", "here")
+            _ => Err(Problem::new(value.span, "pages do not end like this", "here")
                 .help("ends=\"protected\" or \"tables\"")),
         };
     }
@@ -276,7 +276,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
                 Problem::new(value.span, message, "here").help(suggest("classes", &name, names))
             })
         }
-        _ => Err(Problem::new(node.span, "a figure shows one thing", "this one does not")
+        _ => Err(Problem::new(node.span, "a figure shows exactly one thing", "this one does not")
             .help("counter=\"COUNTER\" or class=\"CLASS\"")),
     }
 }
@@ -285,7 +285,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
 pub(super) fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
     let (on, target) = (given(node, "on")?, prop(node, "on")?);
     if !target.starts_with("model:") {
-        return Err(Problem::new(on.span, "only the model shows this", "no row of the model")
+        return Err(Problem::new(on.span, "only the model shows this", "not a row of the model")
             .help("on=\"model:7.3\""));
     }
     let pass = node.prop("pass").map(whole).transpose()?.unwrap_or(1).clamp(1, 1000) as usize;
@@ -299,7 +299,7 @@ pub(super) fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
         (Some("ages"), "resident") => Ok(Shown::Resident(pass)),
         (Some("left"), "tables") => Ok(Shown::Tables),
         (Some("left"), "markers") => Ok(Shown::Markers),
-        _ => Err(Problem::new(value.span, "nothing that the model shows", "here").help(
+        _ => Err(Problem::new(value.span, "the model does not show this", "here").help(
             "updates=\"accessed\", \"dirty\", \"entries\" or \"markers\", ages=\"active\", ages=\"resident\", left=\"tables\" or left=\"markers\"",
         )),
     }

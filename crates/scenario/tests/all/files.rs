@@ -186,10 +186,10 @@ fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
         (
             "madvise \"own\" advice=\"free\"",
-            "own advice=free`: EINVAL: MADV_FREE is of private memory",
+            "own advice=free`: EINVAL: MADV_FREE needs private memory",
         ),
         ("mremap \"own\" to=\"away\"", "`mremap own to=away`: the model has no mremap of a file"),
-        ("writeback \"file\"", "a file on tmpfs is written back by nobody"),
+        ("writeback \"file\"", "a file on tmpfs has no writeback"),
         ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
     ] {
         let text = scenario("map \"away\" pages=8\n munmap \"away\"", round, "");
@@ -228,7 +228,7 @@ fn reclaim_and_mlock_of_large_folios_are_refused() {
     let read = "read \"a\"";
     assert_eq!(refused(large, read, "6.12/arm64"), None, "its folios are small");
     let told = refused(large, read, "7.3/arm64").unwrap_or_default();
-    assert!(told.contains("but on x86-64"), "{told}");
+    assert!(told.contains("on x86-64 only"), "{told}");
 }
 
 /// Each mistake is reported at its place, with a remedy.
@@ -248,7 +248,7 @@ fn mistakes_in_the_text() {
         (problem(file, "file=\"data\" offset=1"), "has 8 pages"),
         (problem(file, "file=\"data\" offset=8"), "must be between 0 and 7"),
         (problem(file, "offset=1"), "an offset in which file?"),
-        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is no anonymous memory"),
+        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is not anonymous memory"),
         (problem(&format!("{file} {file}"), "file=\"data\""), "two files named `data`"),
         (problem("file \"data\" fs=\"ext9\" pages=8;", "file=\"data\""), "ext4"),
         (
@@ -429,7 +429,10 @@ fn what_is_behind_the_end_goes_copies_as_well() {
     let program = compile(&Source::new("files", text), &Settings::default()).unwrap();
     let row = KernelRow::parse("6.12").unwrap();
     let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("the access to own[2] is behind its file's end (SIGBUS)"), "{error}");
+    assert!(
+        error.contains("the access to own[2] is beyond the end of its file (SIGBUS)"),
+        "{error}"
+    );
 }
 
 /// Before they punch a hole, 5.10 and 6.1 write the dirty pages, with a flush for each, and then

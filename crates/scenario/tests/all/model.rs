@@ -363,9 +363,9 @@ fn large_folios_that_are_not_to_be_had_are_refused() {
     assert_eq!(refused("", write, "6.12"), None);
     for (machine, body, kernel, why) in [
         ("", write, "6.1", "6.1 has no large folios smaller than a huge page"),
-        ("", write, "6.12/arm64", "in the model but on x86-64"),
+        ("", write, "6.12/arm64", "in the model, which has them on x86-64 only"),
         ("swap \"zram\" size=\"1M\"", write, "6.12", "no swap space with large folios"),
-        ("", "mlock \"heap\"", "6.12", "no mlock where there may be large folios"),
+        ("", "mlock \"heap\"", "6.12", "no mlock with large folios"),
     ] {
         let told = refused(machine, body, kernel).expect(why);
         assert!(told.contains(why), "{told}");
@@ -386,7 +386,7 @@ fn sizes_of_large_folios_are_said_once_and_exist() {
     let on = Mthp::default().with("64KiB", MthpMode::Always);
     assert_eq!(program.machine.mthp, on);
     for (machine, why) in [
-        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is there twice"),
+        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is given twice"),
         ("mthp \"8KiB\" \"always\"", "size of a large folio"),
         ("mthp \"64KiB\" \"on\"", "mode"),
     ] {

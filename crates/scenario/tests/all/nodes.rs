@@ -161,7 +161,7 @@ fn flushes_are_left_to_later_ones() {
 #[test]
 fn what_the_model_lacks_of_sampling_is_refused() {
     for (machine, ops, what) in [
-        ("; numa-balancing \"on\"", "set_mempolicy policy=\"local\"", "memory policies beside"),
+        ("; numa-balancing \"on\"", "set_mempolicy policy=\"local\"", "memory policies together"),
         ("slow=1; numa-balancing \"on\"", "read \"heap\"", "with slow nodes"),
         ("; numa-balancing \"on\"; thp \"always\"", "read \"heap\"", "huge pages"),
     ] {
@@ -170,7 +170,7 @@ fn what_the_model_lacks_of_sampling_is_refused() {
         assert!(error.to_string().contains(what), "{error}");
     }
     let error = sampled("6.1", "; mglru \"on\"", "read \"heap\"").unwrap_err();
-    assert!(error.to_string().contains("has it off"), "{error}");
+    assert!(error.to_string().contains("has mglru off"), "{error}");
     let error = sampled("6.1", "slow=1", "read \"heap\"").unwrap_err();
     assert!(error.to_string().contains("before 6.12"), "{error}");
     let nothing = sampled("6.12", "slow=1; numa-balancing \"tiering\"", "numa-scan \"heap\"");

@@ -129,7 +129,7 @@ fn misuse_is_pointed_at() {
     };
     problems("dma \"p\" access=\"read\"".into(), "", "nothing is pinned as `p`");
     problems(format!("{pin}; dma \"p\" access=\"write\""), "", "`p` is for loads only");
-    problems(pin.into(), "unpin \"p\"", "`p` is another process's");
+    problems(pin.into(), "unpin \"p\"", "`p` belongs to another process");
     problems("pin \"heap\" as=\"p\" access=\"read\"".into(), "", "a pin holds one page");
     problems(
         format!("{pin}; {}", pin.replace("read", "write")),

@@ -80,7 +80,7 @@ fn what_files_and_shared_memory_do_not_allow_is_pointed_at() {
             text("read \"heap\"").replace("writeback \"file\"", &format!("writeback \"{area}\""));
         let (error, places) = error(&text).expect(area);
         assert_eq!(places, [format!("\"{area}\"")]);
-        assert!(error.to_string().contains("written back by nobody"), "{error}");
+        assert!(error.to_string().contains("has no writeback"), "{error}");
     }
 }
 

@@ -127,7 +127,7 @@ fn what_is_read_while_dirty_is_dirty_in_newer_kernels() {
 #[test]
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
-        ("madvise \"shm\" advice=\"free\"", "MADV_FREE is of private memory"),
+        ("madvise \"shm\" advice=\"free\"", "MADV_FREE needs private memory"),
         ("mremap \"own\" to=\"away\"", "no mremap of shared memory"),
         ("pin \"shm[0]\" as=\"p\" access=\"read\"", "no pins of shared memory"),
     ] {

@@ -121,7 +121,7 @@ fn try_fault(
             Ended::Done(outcome) | Ended::Completed(outcome) => return (outcome, !unlocked),
             Ended::TryAgain(served) => before = Some(served),
             Ended::MmapLockNeeded => {
-                let held = "a fault asked for mmap_lock, which it had";
+                let held = "a fault asked for mmap_lock, which it held already";
                 env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
                 return (Outcome::Signal, true);
             }

@@ -57,7 +57,7 @@ where
         Pmd::Migrating(_) => {
             w.impossible(
                 at,
-                "a huge page that is being moved was met by what does not wait for it",
+                "an operation that does not wait for migrations met a huge page that is being moved",
             );
             None
         }

@@ -174,7 +174,7 @@ const CHANGES: &[Change] = &[
     ("swap", |s| swap(s).written(SLOT, false, true)),
     ("swap", |s| swap(s).uncache(FRAME)),
     ("mms", |s| mm(s).has_pinned = true),
-    ("mms", |s| mm(s).global_asid = true),
+    ("mms", |s| mm(s).global_since = Some(1)),
     ("mms", |s| mm(s).write_protect_seq += 1),
     ("mms", |s| mm(s).handles_segv = true),
     ("objects", |s| _ = s.world.objects.create_shared(MM)),

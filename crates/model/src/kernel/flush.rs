@@ -196,7 +196,9 @@ pub fn flush_tlb_exit(env: &mut impl Env, mm: MmId) {
         let whole = FlushRequest::whole(Site::ExitMmap, mm);
         flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..whole });
     }
-    if arm64 && loaded {
+    // Where nobody is interrupted, the flush makes no CPU leave.
+    let stays = matches!(env.policies().shootdown, Shootdown::InvlpgbAll | Shootdown::Coherent);
+    if (arm64 || stays) && loaded {
         env.step(Site::ExitMmap, |w, at| switch_mm(w, at, at.cpu, INIT_MM));
     }
 }

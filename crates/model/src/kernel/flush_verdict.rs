@@ -4,7 +4,7 @@
 use crate::addr::{CpuId, MmId, PageRange};
 use crate::arch::Asids;
 use crate::kernel::flush::{Change, FlushRequest};
-use crate::kernel::x86::broadcast::is_global;
+use crate::kernel::x86::broadcast::wanted_gen;
 use crate::kernels::SkipNeeded;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Mode, World};
@@ -114,9 +114,9 @@ pub(super) fn width<M: Mode>(
 /// Whether a CPU may use the address space: it has it loaded, or would come back to it without a
 /// flush.
 fn may_walk<M: Mode>(w: &World<M>, cpu: CpuId, mm: MmId) -> bool {
-    let (c, space) = (&w.cpus[cpu.index()], &w.mms[mm.index()]);
+    let c = &w.cpus[cpu.index()];
     let returns = |asid: usize| match w.arch.asids {
-        Asids::PerCpu(_) => c.slots[asid].tlb_gen == space.tlb_gen || is_global(w, mm),
+        Asids::PerCpu(_) => c.slots[asid].tlb_gen >= wanted_gen(w, mm),
         Asids::Global => true,
     };
     c.loaded == mm || c.slot_of(mm).is_some_and(returns)

@@ -54,8 +54,9 @@ pub struct Mm {
     pub taken: Option<TakenTable>,
     /// Whether the whole address space was flushed because its tables are being freed (arm64).
     pub flushed_at_exit: bool,
-    /// Whether all CPUs have it under one identifier (`context.global_asid`, policy `shootdown`).
-    pub global_asid: bool,
+    /// The generation at which all CPUs got one identifier for it (`context.global_asid`, policy
+    /// `shootdown`).
+    pub global_since: Option<u64>,
     /// A sequence count: odd while a fork copies the address space, even otherwise
     /// (`write_protect_seq`).
     pub write_protect_seq: u32,
@@ -148,7 +149,7 @@ impl Mm {
             deposited: 0,
             taken: None,
             flushed_at_exit: false,
-            global_asid: false,
+            global_since: None,
             write_protect_seq: 0,
             uffd: Userfaultfd::default(),
             handles_segv: false,

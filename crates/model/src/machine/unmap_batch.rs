@@ -66,6 +66,7 @@ impl UnmapBatch {
         self.writable |= other.writable;
         self.cpus.union(&other.cpus);
         self.pages.extend(other.pages);
+        self.issuer = self.issuer.or(other.issuer);
         for (mm, last) in other.covers {
             self.cover(mm, last);
         }

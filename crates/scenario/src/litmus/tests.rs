@@ -228,5 +228,5 @@ fn what_is_wrong_with_the_models_own_operations_is_pointed_at() {
 
     let first = "scenario \"x\" { kernel-thread \"k\" cpu=0 {}; thread \"a\" cpu=1 {} }";
     let error = litmus(first).unwrap_err();
-    assert_eq!(error.to_string(), "the first thread is one of the kernel");
+    assert_eq!(error.to_string(), "the first thread is a kernel thread");
 }

@@ -5,9 +5,10 @@
 //! are few, so that only address spaces get one that many CPUs were found to use
 //! ([`consider_global_asid`]). A CPU that comes back to such an address space flushes nothing.
 //!
-//! Two things are simplified. The kernel looks for such address spaces in one timer tick of 32; here
-//! it looks after each flush that interrupted others. And CPUs take up the new identifier at once,
-//! where the kernel interrupts them one more time.
+//! Three things are simplified. The kernel looks for such address spaces in one timer tick of 32;
+//! here it looks after each flush that interrupted others. CPUs take up the new identifier at once,
+//! where the kernel interrupts them one more time. And a CPU keeps one of its own slots for such an
+//! address space, which another one may take over later.
 //!
 //! Source: arch/x86/mm/tlb.c:consider_global_asid, broadcast_tlb_flush, arch_tlbbatch_flush (6.15),
 //! arch/x86/include/asm/tlb.h; AMD64 Architecture Programmer's Manual, volume 3, INVLPGB.
@@ -41,8 +42,21 @@ pub(super) fn reaches(env: &mut impl Env, mm: MmId) -> bool {
 pub(in crate::kernel) fn is_global<M: Mode>(w: &World<M>, mm: MmId) -> bool {
     match w.policies.shootdown {
         Shootdown::Interrupts | Shootdown::Coherent => false,
-        Shootdown::Invlpgb => w.mms[mm.index()].global_asid,
+        Shootdown::Invlpgb => w.mms[mm.index()].global_since.is_some(),
         Shootdown::InvlpgbAll => true,
+    }
+}
+
+/// The generation that a CPU's slot must have reached for the CPU to come back to the address space
+/// without a flush. If all CPUs have one identifier for it, that is the generation at which they got
+/// it: instructions have invalidated all that was revoked since.
+#[inline(always)]
+pub(in crate::kernel) fn wanted_gen<M: Mode>(w: &World<M>, mm: MmId) -> u64 {
+    let mm = &w.mms[mm.index()];
+    match w.policies.shootdown {
+        Shootdown::Interrupts | Shootdown::Coherent => mm.tlb_gen,
+        Shootdown::Invlpgb => mm.global_since.unwrap_or(mm.tlb_gen),
+        Shootdown::InvlpgbAll => 0,
     }
 }
 
@@ -91,7 +105,10 @@ pub(super) fn consider_global_asid(env: &mut impl Env, mm: MmId) {
     if env.policies().shootdown == Shootdown::Invlpgb {
         env.step(Site::ConsiderGlobalAsid, |w, _| {
             let active = w.cpus.iter().filter(|cpu| cpu.loaded == mm && !cpu.lazy).count();
-            w.mms[mm.index()].global_asid |= active > FEW_CPUS;
+            let mm = &mut *w.mms[mm.index()];
+            if active > FEW_CPUS && mm.global_since.is_none() {
+                mm.global_since = Some(mm.tlb_gen);
+            }
         });
     }
 }

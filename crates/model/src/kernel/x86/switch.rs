@@ -3,7 +3,7 @@
 //! Invariant: a CPU that has an address space loaded is in its `cpumask`, and the generation in its
 //! slot is that of the last flush that its TLB has seen.
 
-use super::broadcast::is_global;
+use super::broadcast::wanted_gen;
 use crate::addr::{CpuId, MmId};
 use crate::event::{EventKind, FlushReason};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
@@ -24,8 +24,8 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     // 1. It is loaded already: make up at most for a flush that was skipped while lazy.
     if prev == next {
         let asid = w.cpus[cpu.index()].asid;
-        let looks = w.policies.mutant != Mutant::LazyStays && !is_global(w, next);
-        if looks && was_lazy && w.cpus[cpu.index()].local_gen() != next_gen {
+        let looks = w.policies.mutant != Mutant::LazyStays;
+        if looks && was_lazy && w.cpus[cpu.index()].local_gen() < wanted_gen(w, next) {
             load_flushed(w, at, asid, next, next_gen);
         }
         return;
@@ -43,10 +43,11 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     w.tlbs.unload(cpu, old_asid, unloads);
 
     // 3. Use the old slot if the CPU still has one, else the next one in turn.
-    let looks = w.policies.mutant != Mutant::ReturnUnflushed && !is_global(w, next);
+    let looks = w.policies.mutant != Mutant::ReturnUnflushed;
+    let wanted = wanted_gen(w, next);
     let c = &mut w.cpus[cpu.index()];
     match c.slot_of(next) {
-        Some(asid) if !looks || c.slots[asid].tlb_gen >= next_gen => {
+        Some(asid) if !looks || c.slots[asid].tlb_gen >= wanted => {
             (c.asid, c.loaded) = (asid, next);
             w.tlbs.load(cpu, asid, next, &w.mms[next.index()]);
             emit_switch(w, at, Some(0));

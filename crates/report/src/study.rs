@@ -31,13 +31,17 @@ pub struct Studied {
     pub study: Study,
     /// What came of its parts, as far as they were asked for.
     pub parts: Vec<PartResult>,
-    /// Real kernels that told nothing at all for a reason that passes, with the reason.
+    /// Targets that lost runs for a reason that passes; and how many of how many, with the first
+    /// reason.
     pub lost: Vec<(String, String)>,
     /// This machine.
     pub environment: BTreeMap<String, String>,
     /// How long it took.
     pub seconds: f64,
 }
+
+/// How the reason begins why nothing is said about a relation that held only once of two times.
+pub const NOT_DECIDED: &str = "not decided: measured twice";
 
 /// Whether something holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -123,7 +127,7 @@ pub struct TargetResult {
     pub agreement: Option<(usize, usize, String)>,
     /// Why it was not decided whether it equals that row, though all that is expected was counted.
     pub undecided: Option<String>,
-    /// What was odd the first time, if it was run again and came out right.
+    /// What was wrong with the first run, if this is a second one that came out right.
     pub odd: Option<String>,
     /// TLB invalidations that an emulator saw in most rounds (arm64's TLBI); `None`: nothing counted them.
     pub tlbi: Option<u64>,
@@ -382,6 +386,13 @@ impl Studied {
     /// How many of each there are.
     pub fn totals(&self) -> Totals {
         Totals::of(self.standings())
+    }
+
+    /// How many relations were measured twice and held only once.
+    pub fn undecided(&self) -> usize {
+        let relations = self.parts.iter().flat_map(|part| &part.relations);
+        let reasons = relations.filter_map(|relation| relation.standing.reason());
+        reasons.filter(|reason| reason.starts_with(NOT_DECIDED)).count()
     }
 
     /// How much was tested in all parts.

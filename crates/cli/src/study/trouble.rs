@@ -2,7 +2,7 @@
 //! round.
 
 use crate::output::Progress;
-use needless_report::compare::{Outcome, Target};
+use needless_report::compare::{Outcome, Ran, Target};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -83,13 +83,28 @@ impl Ticks {
     }
 }
 
-/// Whether most rounds equal the model's row and some do not. Such a run is worth repeating.
-pub fn is_odd(target: &Target) -> Option<String> {
+/// What is wrong with a run that is worth repeating: it counts for nothing, or most of its rounds
+/// equal the model's row and some do not.
+pub fn worth_repeating(target: &Target) -> Option<String> {
     let ran = target.ran()?;
+    if let Some(reason) = &ran.run.invalid {
+        return Some(format!("the first run counts for nothing ({reason}), this is the second"));
+    }
     let agreement = &ran.reference.as_ref()?.agreement;
-    let odd = agreement.differing.len();
-    let few = odd > 0 && 2 * odd < agreement.rounds && ran.run.invalid.is_none();
-    few.then(|| format!("{odd} of {} rounds was odd the first time", agreement.rounds))
+    let (odd, rounds) = (agreement.differing.len(), agreement.rounds);
+    let few = odd > 0 && 2 * odd < rounds;
+    few.then(|| format!("{odd} of {rounds} rounds was odd the first time, none when repeated"))
+}
+
+/// Whether a second run takes the place of the first one. If the first counts for nothing, any run
+/// that counts does; otherwise every round has to equal the model's row.
+pub fn takes_its_place(first: &Target, second: &Target) -> bool {
+    let is_invalid = |ran: &Ran| ran.run.invalid.is_some();
+    let Some(again) = second.ran() else { return false };
+    match first.ran().is_some_and(is_invalid) {
+        true => !is_invalid(again),
+        false => again.exact() == Some(true),
+    }
 }
 
 /// Whether the reason why the run has no result passes when the machine is quiet.

@@ -222,7 +222,7 @@ fn fork_young_holds_in_the_model_and_the_checker() {
     assert!(not_here(&document).iter().all(|reason| reason.contains("left out by -t")));
     let parts = document["parts"].as_array().unwrap();
     let relations = |at: usize| parts[at]["relations"].as_array().unwrap().len();
-    assert_eq!((relations(0), relations(2), relations(3)), (17, 1, 4));
+    assert_eq!((relations(0), relations(2), relations(3)), (20, 1, 4));
     let flushes = &parts[0]["runs"][1]["targets"][0]["findings"];
     let whats = flushes.as_array().unwrap().iter().map(|finding| &finding["what"]);
     assert!(

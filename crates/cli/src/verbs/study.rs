@@ -70,9 +70,9 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_text(path, Readers::Usual, text)
 }
 
-/// The status: a relation that does not hold takes precedence. A study is undecided if nothing could
-/// be tested, if it lost a run for a reason that passes, or if a relation that was measured twice
-/// held only once.
+/// The status: a relation that does not hold takes precedence. A study is undecided if nothing
+/// could be tested, if it lost a run for a reason that passes, or if a relation that was measured
+/// twice held only once.
 fn status(studied: &Studied) -> u8 {
     match studied.totals() {
         Totals { do_not: 1.., .. } => DIFFERENCE,

@@ -236,8 +236,8 @@ fn standing_cell(target: &TargetResult) -> String {
     word.to_owned()
 }
 
-/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected. Flushes that nothing counted are empty
-/// where an emulator counted invalidations: these have a column of their own.
+/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected. Flushes that nothing counted are
+/// empty where an emulator counted invalidations: these have a column of their own.
 fn count_cell(count: &super::Count, tlbi: Option<u64>) -> String {
     let is_flush = matches!(count.counter, Counter::Shootdowns | Counter::Flushes);
     if count.found.is_none() && tlbi.is_some() && is_flush {

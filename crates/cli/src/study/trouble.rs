@@ -124,6 +124,9 @@ pub fn is_other_run(reason: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::targets;
+    use needless_model::kernels::KernelRow;
+    use needless_model::sim::{self, SimOptions};
 
     #[test]
     fn the_share_that_others_use() {
@@ -134,6 +137,30 @@ mod tests {
         assert_eq!(now.used_since(before), Some(0.5));
         assert_eq!(before.used_since(before), None);
         assert_eq!(Ticks::read("intr 1 2"), None);
+    }
+
+    /// A run of the model, which counts for nothing if there is a reason.
+    fn ran(invalid: Option<&str>) -> Target {
+        let program = targets::program("cow-reuse", &[], Some(2)).unwrap();
+        let row = KernelRow::parse("6.12").unwrap();
+        let mut run = sim::run(&program, &row, &SimOptions::default()).unwrap();
+        run.invalid = invalid.map(str::to_owned);
+        let outcome = Outcome::Ran(Box::new(Ran::alone(&program, run)));
+        Target { name: "live".to_owned(), remark: None, outcome }
+    }
+
+    #[test]
+    fn a_run_that_counts_for_nothing_is_repeated() {
+        let (valid, invalid) = (ran(None), ran(Some("the machine is busy")));
+        assert_eq!(worth_repeating(&valid), None);
+        assert_eq!(
+            worth_repeating(&invalid).unwrap(),
+            "the first run counts for nothing (the machine is busy), this is the second"
+        );
+        assert!(takes_its_place(&invalid, &valid));
+        assert!(!takes_its_place(&invalid, &invalid));
+        // Nothing says that it equals the model's row.
+        assert!(!takes_its_place(&valid, &valid));
     }
 
     #[test]

@@ -40,9 +40,9 @@ pub fn find(program: &Program, targets: &[Target], runs: &mut Runs<'_>) -> Vec<A
         names.iter().map(|name| account(&format!("{name}{arch}"))).collect();
     let (Some(newest), Some(Some(now))) = (names.last(), rows.last()) else { return Vec::new() };
     // Another processor is no rule of a kernel.
-    let rules = PROPOSALS.iter().filter(|proposal| {
-        proposal.changes.iter().all(|(policy, _)| *policy != "shootdown")
-    });
+    let rules = PROPOSALS
+        .iter()
+        .filter(|proposal| proposal.changes.iter().all(|(policy, _)| *policy != "shootdown"));
     let proposals: Vec<(String, Account)> = rules
         .map(|proposal| format!("{newest}{arch}+{}", proposal.name))
         .filter_map(|row| Some((format!("model:{row}"), account(&row)?)))

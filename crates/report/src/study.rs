@@ -32,13 +32,17 @@ pub struct Studied {
     pub study: Study,
     /// The results of the parts that were asked for.
     pub parts: Vec<PartResult>,
-    /// Real kernels that showed nothing at all for a reason that passes, with the reason.
+    /// Targets that lost runs for a reason that passes; and how many of how many, with the first
+    /// reason.
     pub lost: Vec<(String, String)>,
     /// The machine that the study ran on.
     pub environment: BTreeMap<String, String>,
     /// The time that it took.
     pub seconds: f64,
 }
+
+/// How the reason begins why nothing is said about a relation that held only once of two times.
+pub const NOT_DECIDED: &str = "not decided: measured twice";
 
 /// Whether something holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -126,7 +130,7 @@ pub struct TargetResult {
     /// Why it is undecided whether the target equals that row, although everything expected was
     /// counted.
     pub undecided: Option<String>,
-    /// What was odd the first time, if the run was repeated and came out right.
+    /// What was wrong with the first run, if this is a second one that came out right.
     pub odd: Option<String>,
     /// TLB invalidations that an emulator saw in most rounds (arm64's TLBI). `None` if nothing
     /// counted them.
@@ -389,6 +393,13 @@ impl Studied {
     /// The number of things of each standing.
     pub fn totals(&self) -> Totals {
         Totals::of(self.standings())
+    }
+
+    /// How many relations were measured twice and held only once.
+    pub fn undecided(&self) -> usize {
+        let relations = self.parts.iter().flat_map(|part| &part.relations);
+        let reasons = relations.filter_map(|relation| relation.standing.reason());
+        reasons.filter(|reason| reason.starts_with(NOT_DECIDED)).count()
     }
 
     /// How much was tested in all parts.

@@ -2,7 +2,9 @@
 //! kernel runs all of its scenarios in one boot.
 
 use super::figures::entries;
-use super::trouble::{is_odd, is_other_run, passes, patiently, tell_if_busy};
+use super::trouble::{
+    is_other_run, passes, patiently, takes_its_place, tell_if_busy, worth_repeating,
+};
 use super::{LEFT_OUT, Only};
 use crate::failure::Failure;
 use crate::memory::Memory;
@@ -12,6 +14,7 @@ use crate::targets::{self, Spec};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_report::compare::{Outcome, Ran, Target};
+use needless_report::style::count;
 use needless_scenario::study::{Chosen, From, On, Part, Run, Shown};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Jobs {
     programs: BTreeMap<String, Program>,
     results: BTreeMap<(String, String), Result<Ran, String>>,
-    /// What was odd the first time, of runs that came out right the second time.
+    /// What was wrong the first time, of runs that came out right the second time.
     odd: BTreeMap<(String, String), String>,
-    /// Targets that showed nothing at all, for a reason that passes.
+    /// Targets that lost runs for a reason that passes; and how many, with the first reason.
     lost: Vec<(String, String)>,
     /// The entries set in page tables, for runs that were asked about.
     set: RefCell<BTreeMap<(String, String), Result<Set, String>>>,
@@ -128,29 +131,11 @@ impl Jobs {
             }
         }
         let programs: Vec<Program> = fit.iter().map(|label| self.programs[label].clone()).collect();
-        let mut results = match spec {
-            Spec::Live(_) => {
-                let each = programs.iter().map(|program| live(spec, program, runs));
-                each.collect::<Result<Vec<_>, Failure>>()?
-            }
-            _ => spec.targets(&programs, runs)?,
-        };
-        let odd = results.iter().enumerate().filter_map(|(at, result)| Some((at, is_odd(result)?)));
-        let odd: Vec<(usize, String)> = odd.collect();
-        let again: Vec<Program> = odd.iter().map(|(at, _)| programs[*at].clone()).collect();
-        if !again.is_empty() {
-            runs.progress.now(&format!("{target}: {} again", again.len()));
-            for ((at, what), second) in odd.into_iter().zip(spec.targets(&again, runs)?) {
-                if second.ran().is_some_and(|ran| ran.exact() == Some(true)) {
-                    self.odd.insert((target.to_owned(), fit[at].clone()), what);
-                    results[at] = second;
-                }
-            }
+        let mut results = on_target(spec, &programs, runs)?;
+        for (at, what) in repeat(spec, target, &programs, &mut results, runs)? {
+            self.odd.insert((target.to_owned(), fit[at].clone()), what);
         }
-        if !results.is_empty() && results.iter().all(passes) {
-            let reasons = results.iter().cloned().filter_map(|result| usable(result).err());
-            self.lost.extend(reasons.map(|reason| (target.to_owned(), reason)).next());
-        }
+        self.lost.extend(lost(&results).map(|lost| (target.to_owned(), lost)));
         for (label, result) in fit.into_iter().zip(results) {
             self.results.insert((target.to_owned(), label), usable(result));
         }
@@ -187,12 +172,12 @@ impl Jobs {
         Ok(measured)
     }
 
-    /// What was odd about a run the first time, if it was repeated.
+    /// What was wrong with a run the first time, if a second one took its place.
     pub fn odd(&self, chosen: &Chosen, on: &On) -> Option<&str> {
         self.odd.get(&(on.target.clone(), label(chosen))).map(String::as_str)
     }
 
-    /// The targets that showed nothing at all for a reason that passes, with the reason.
+    /// The targets that lost runs for a reason that passes; and how many, with the first reason.
     pub fn lost(&self) -> &[(String, String)] {
         &self.lost
     }
@@ -244,6 +229,51 @@ fn timed(part: &Part) -> BTreeSet<(&str, &str)> {
     shown.chain(priced).collect()
 }
 
+/// Runs programs on a target, in their order.
+fn on_target(
+    spec: &Spec,
+    programs: &[Program],
+    runs: &mut Runs<'_>,
+) -> Result<Vec<Target>, Failure> {
+    match spec {
+        Spec::Live(_) => programs.iter().map(|program| live(spec, program, runs)).collect(),
+        _ => spec.targets(programs, runs),
+    }
+}
+
+/// Repeats once the runs that are worth it, and puts a second run that came out right in the place
+/// of the first one. Returns the places, with what was wrong there the first time.
+fn repeat(
+    spec: &Spec,
+    target: &str,
+    programs: &[Program],
+    results: &mut [Target],
+    runs: &mut Runs<'_>,
+) -> Result<Vec<(usize, String)>, Failure> {
+    let wrong = results.iter().enumerate();
+    let mut wrong: Vec<(usize, String)> =
+        wrong.filter_map(|(at, result)| Some((at, worth_repeating(result)?))).collect();
+    if wrong.is_empty() {
+        return Ok(wrong);
+    }
+    let again: Vec<Program> = wrong.iter().map(|(at, _)| programs[*at].clone()).collect();
+    runs.progress.now(&format!("{target}: {} again", again.len()));
+    let mut seconds = on_target(spec, &again, runs)?.into_iter();
+    wrong.retain(|(at, _)| {
+        let right = seconds.next().filter(|second| takes_its_place(&results[*at], second));
+        right.map(|second| results[*at] = second).is_some()
+    });
+    Ok(wrong)
+}
+
+/// How many runs of a target showed nothing for a reason that passes, with the first reason: `2 of
+/// 9 runs: another live run is going on`.
+fn lost(results: &[Target]) -> Option<String> {
+    let lost: Vec<&Target> = results.iter().filter(|result| passes(result)).collect();
+    let reason = usable((*lost.first()?).clone()).err()?;
+    Some(format!("{} of {}: {reason}", lost.len(), count(results.len(), "run")))
+}
+
 /// Runs a program on the running kernel. Waits while another live run is going on.
 fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, Failure> {
     let progress = runs.progress;
@@ -277,5 +307,27 @@ fn usable(target: Target) -> Result<Ran, String> {
             Some(reason) => Err(format!("the run counts for nothing: {reason}")),
             None => Ok(*ran),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_live::LiveError;
+
+    fn unavailable(reason: &str) -> Target {
+        let outcome = Outcome::Unavailable { reason: reason.to_owned(), help: None };
+        Target { name: "live".to_owned(), remark: None, outcome }
+    }
+
+    #[test]
+    fn one_lost_run_is_enough_to_be_undecided() {
+        let busy = LiveError::Busy { holder: "process 7".to_owned() }.to_string();
+        let (passes, stays) = (unavailable(&busy), unavailable("no event can be recorded"));
+        assert_eq!(lost(&[]), None);
+        assert_eq!(lost(&[stays.clone()]), None);
+        assert_eq!(lost(&[passes.clone()]), Some(format!("1 of 1 run: {busy}")));
+        let some = [stays.clone(), passes.clone(), stays, passes];
+        assert_eq!(lost(&some), Some(format!("2 of 4 runs: {busy}")));
     }
 }

@@ -20,7 +20,7 @@ use figures::Figures;
 use jobs::Jobs;
 use needless_model::program::{Op, OpKind};
 use needless_report::study::{
-    PartResult, RelationResult, RunResult, Standing, Studied, TargetResult,
+    NOT_DECIDED, PartResult, RelationResult, RunResult, Standing, Studied, TargetResult,
 };
 use needless_scenario::study::{Part, Run, Study};
 use std::time::Instant;
@@ -120,7 +120,7 @@ fn twice(first: &PartResult, second: PartResult) -> PartResult {
             (true, false) => "first",
             (false, true) => "second",
         };
-        let reason = format!("not decided: measured twice, it did not hold the {once} time only");
+        let reason = format!("{NOT_DECIDED}, it did not hold the {once} time only");
         RelationResult { standing: Standing::NotHere(reason), ..second }
     });
     PartResult { relations: relations.collect(), ..second }

@@ -2,7 +2,7 @@
 //! round.
 
 use crate::output::Progress;
-use needless_report::compare::{Outcome, Target};
+use needless_report::compare::{Outcome, Ran, Target};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -83,13 +83,28 @@ impl Ticks {
     }
 }
 
-/// Whether most rounds equal the model's row and some do not. Such a run is worth repeating.
-pub fn is_odd(target: &Target) -> Option<String> {
+/// What is wrong with a run that is worth repeating: it counts for nothing, or most of its rounds
+/// equal the model's row and some do not.
+pub fn worth_repeating(target: &Target) -> Option<String> {
     let ran = target.ran()?;
+    if let Some(reason) = &ran.run.invalid {
+        return Some(format!("the first run counts for nothing ({reason}), this is the second"));
+    }
     let agreement = &ran.reference.as_ref()?.agreement;
-    let odd = agreement.differing.len();
-    let few = odd > 0 && 2 * odd < agreement.rounds && ran.run.invalid.is_none();
-    few.then(|| format!("{odd} of {} rounds was odd the first time", agreement.rounds))
+    let (odd, rounds) = (agreement.differing.len(), agreement.rounds);
+    let few = odd > 0 && 2 * odd < rounds;
+    few.then(|| format!("{odd} of {rounds} rounds was odd the first time, none when repeated"))
+}
+
+/// Whether a second run takes the place of the first one. If the first counts for nothing, any run
+/// that counts does; otherwise every round has to equal the model's row.
+pub fn takes_its_place(first: &Target, second: &Target) -> bool {
+    let is_invalid = |ran: &Ran| ran.run.invalid.is_some();
+    let Some(again) = second.ran() else { return false };
+    match first.ran().is_some_and(is_invalid) {
+        true => !is_invalid(again),
+        false => again.exact() == Some(true),
+    }
 }
 
 /// Whether the reason why the run has no result passes when the machine is quiet.
@@ -109,6 +124,9 @@ pub fn is_other_run(reason: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::targets;
+    use needless_model::kernels::KernelRow;
+    use needless_model::sim::{self, SimOptions};
 
     #[test]
     fn the_share_that_others_use() {
@@ -119,6 +137,30 @@ mod tests {
         assert_eq!(now.used_since(before), Some(0.5));
         assert_eq!(before.used_since(before), None);
         assert_eq!(Ticks::read("intr 1 2"), None);
+    }
+
+    /// A run of the model, which counts for nothing if there is a reason.
+    fn ran(invalid: Option<&str>) -> Target {
+        let program = targets::program("cow-reuse", &[], Some(2)).unwrap();
+        let row = KernelRow::parse("6.12").unwrap();
+        let mut run = sim::run(&program, &row, &SimOptions::default()).unwrap();
+        run.invalid = invalid.map(str::to_owned);
+        let outcome = Outcome::Ran(Box::new(Ran::alone(&program, run)));
+        Target { name: "live".to_owned(), remark: None, outcome }
+    }
+
+    #[test]
+    fn a_run_that_counts_for_nothing_is_repeated() {
+        let (valid, invalid) = (ran(None), ran(Some("the machine is busy")));
+        assert_eq!(worth_repeating(&valid), None);
+        assert_eq!(
+            worth_repeating(&invalid).unwrap(),
+            "the first run counts for nothing (the machine is busy), this is the second"
+        );
+        assert!(takes_its_place(&invalid, &valid));
+        assert!(!takes_its_place(&invalid, &invalid));
+        // Nothing says that it equals the model's row.
+        assert!(!takes_its_place(&valid, &valid));
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     Ok(Some(StudyArgs {
         size: None,
         study: Some(name.clone()),
-        verbose: false,
+        verbose: args.detail.verbose,
         part: None,
         targets: args.target.iter().cloned().collect(),
         output: None,

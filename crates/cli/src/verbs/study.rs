@@ -70,13 +70,14 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_text(path, Readers::Usual, text)
 }
 
-/// The status: a relation that does not hold takes precedence. A study decided nothing if nothing
-/// could be tested, or if it lost a real kernel for a reason that passes.
+/// The status: a relation that does not hold takes precedence. A study is undecided if nothing
+/// could be tested, if it lost a run for a reason that passes, or if a relation that was measured
+/// twice held only once.
 fn status(studied: &Studied) -> u8 {
     match studied.totals() {
         Totals { do_not: 1.., .. } => DIFFERENCE,
         Totals { hold: 0, .. } => INCONCLUSIVE,
-        Totals { .. } if !studied.lost.is_empty() => INCONCLUSIVE,
+        Totals { .. } if !studied.lost.is_empty() || studied.undecided() > 0 => INCONCLUSIVE,
         Totals { .. } => EXPECTED,
     }
 }
@@ -96,4 +97,54 @@ fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
         output.next("needless study cow-reuse -t model -t live")?;
     }
     Ok(EXPECTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_report::study::{NOT_DECIDED, PartResult, RelationResult, Standing};
+    use needless_scenario::Source;
+    use needless_scenario::study::parse;
+
+    /// A study that has relations of these standings and lost these runs.
+    fn studied(standings: &[Standing], lost: &[(&str, &str)]) -> Studied {
+        let text = "study \"s\" { doc \"d\"; source \"s\"; takes \"t\"
+            part \"p\" { figure \"all\" is=\"2\" doc=\"d\" } }";
+        let relation = |standing: &Standing| RelationResult {
+            text: "r".to_owned(),
+            formula: "all > 1".to_owned(),
+            sides: None,
+            within: None,
+            standing: standing.clone(),
+            margins: Vec::new(),
+            follows: String::new(),
+        };
+        let relations = standings.iter().map(relation).collect();
+        let owned = |(target, lost): &(&str, &str)| ((*target).to_owned(), (*lost).to_owned());
+        Studied {
+            study: parse(&Source::new("s", text), None).unwrap(),
+            parts: vec![PartResult { name: "p".to_owned(), relations, ..PartResult::default() }],
+            lost: lost.iter().map(owned).collect(),
+            environment: std::collections::BTreeMap::new(),
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn what_is_lost_or_not_decided_is_status_3() {
+        let not_here = |reason: &str| Standing::NotHere(reason.to_owned());
+        let once = not_here(&format!("{NOT_DECIDED}, it did not hold the first time only"));
+        let left_out = not_here("live: left out by -t");
+        let fails = Standing::DoesNot("2 < 1".to_owned());
+        let lost = [("live", "1 of 9 runs: another live run is going on")];
+        for (standings, lost, expected) in [
+            (vec![Standing::Holds, left_out.clone()], &[][..], EXPECTED),
+            (vec![Standing::Holds, once.clone()], &[], INCONCLUSIVE),
+            (vec![Standing::Holds], &lost, INCONCLUSIVE),
+            (vec![left_out], &[], INCONCLUSIVE),
+            (vec![once, fails, Standing::Holds], &lost, DIFFERENCE),
+        ] {
+            assert_eq!(status(&studied(&standings, lost)), expected, "{standings:?} {lost:?}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use super::{
 use crate::cost::Price;
 use crate::notes::{finding_line, per_round};
 use crate::style::count;
+use needless_model::counters::Counter;
 use needless_model::verdict::{Finding, Needless};
 use needless_scenario::study::{Column, Size, Sweep};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +142,7 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
     header.extend(held.then(|| "equal to model".to_owned()));
     let row = |target: &&TargetResult| {
         let mut row = vec![name(target), standing_cell(target)];
-        row.extend(target.counts.iter().map(count_cell));
+        row.extend(target.counts.iter().map(|count| count_cell(count, target.tlbi)));
         row.extend(counted.then(|| target.tlbi.map_or_else(String::new, |n| n.to_string())));
         row.extend(
             timed
@@ -159,7 +160,7 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
     }
     for target in &there {
         if let Some(odd) = &target.odd {
-            blocks.push(Block::Line(format!("{}: {odd}, none when repeated", target.target)));
+            blocks.push(Block::Line(format!("{}: {odd}", target.target)));
         }
         if let Some((_, _, row)) = &target.agreement {
             let undecided = match (&target.undecided, &target.standing) {
@@ -235,8 +236,13 @@ fn standing_cell(target: &TargetResult) -> String {
     word.to_owned()
 }
 
-/// A count: `2`; `2*` if it is the model's; `4 (2)` if 2 was expected.
-fn count_cell(count: &super::Count) -> String {
+/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected. Flushes that nothing counted are
+/// empty where an emulator counted invalidations: these have a column of their own.
+fn count_cell(count: &super::Count, tlbi: Option<u64>) -> String {
+    let is_flush = matches!(count.counter, Counter::Shootdowns | Counter::Flushes);
+    if count.found.is_none() && tlbi.is_some() && is_flush {
+        return String::new();
+    }
     let found = count.found.map_or_else(|| "?".to_owned(), |found| found.to_string());
     let star = if count.transferred { "*" } else { "" };
     match count.expected {

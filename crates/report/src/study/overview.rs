@@ -29,9 +29,13 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
 
 /// Why the command ends with status 3 although something holds.
 pub(super) fn lost(studied: &Studied) -> impl Iterator<Item = Block> {
-    studied.lost.iter().map(|(target, reason)| {
-        Block::Line(format!("UNDECIDED (status 3): {target} told nothing: {reason}; run it again"))
-    })
+    let runs = studied.lost.iter().map(|(target, lost)| format!("{target} lost {lost}"));
+    let relations = match studied.undecided() {
+        0 => None,
+        some => Some(format!("{} held only once of two times", count_of(some, "relation"))),
+    };
+    let line = |what: String| Block::Line(format!("UNDECIDED (status 3): {what}; run it again"));
+    runs.chain(relations).map(line)
 }
 
 pub(super) fn sentence(sentence: &Sentence) -> Block {

@@ -314,6 +314,7 @@ fn usable(target: Target) -> Result<Ran, String> {
 mod tests {
     use super::*;
     use needless_live::LiveError;
+    use std::slice::from_ref;
 
     fn unavailable(reason: &str) -> Target {
         let outcome = Outcome::Unavailable { reason: reason.to_owned(), help: None };
@@ -325,8 +326,8 @@ mod tests {
         let busy = LiveError::Busy { holder: "process 7".to_owned() }.to_string();
         let (passes, stays) = (unavailable(&busy), unavailable("no event can be recorded"));
         assert_eq!(lost(&[]), None);
-        assert_eq!(lost(&[stays.clone()]), None);
-        assert_eq!(lost(&[passes.clone()]), Some(format!("1 of 1 run: {busy}")));
+        assert_eq!(lost(from_ref(&stays)), None);
+        assert_eq!(lost(from_ref(&passes)), Some(format!("1 of 1 run: {busy}")));
         let some = [stays.clone(), passes.clone(), stays, passes];
         assert_eq!(lost(&some), Some(format!("2 of 4 runs: {busy}")));
     }

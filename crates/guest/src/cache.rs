@@ -443,9 +443,9 @@ mod tests {
         for name in ["6.12", "6.1"] {
             cache.keep(manifest(name), b"image", &[("zram.ko".into(), vec![1])]).unwrap();
         }
-        assert_eq!(cache.inventory(), "cached are 6.1, 6.12");
+        assert_eq!(cache.inventory(), "the cache has 6.1, 6.12");
         cache.keep(manifest("6.12/arm64"), b"other", &[]).unwrap();
-        assert_eq!(cache.inventory(), "cached are 6.1, 6.12, 6.12/arm64");
+        assert_eq!(cache.inventory(), "the cache has 6.1, 6.12, 6.12/arm64");
         cache.remove("6.12/arm64").unwrap();
         let kernel = cache.kernel("6.12").unwrap();
         assert_eq!(fs::read(kernel.image()).unwrap(), b"image");
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(fs::read(cache.kernel("6.12").unwrap().image()).unwrap(), b"newer");
         cache.remove("6.12").unwrap();
         assert!(matches!(cache.remove("6.12"), Err(FetchError::NotCached { .. })));
-        assert_eq!(cache.inventory(), "cached are 6.1");
+        assert_eq!(cache.inventory(), "the cache has 6.1");
     }
 
     #[test]

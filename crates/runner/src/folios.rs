@@ -132,6 +132,6 @@ mod tests {
             "{told}"
         );
         let told = compared(&spec, false, &large).unwrap_err();
-        assert!(told.contains("page 1 is of the one before"), "{told}");
+        assert!(told.contains("page 1 continues a folio"), "{told}");
     }
 }

@@ -56,7 +56,7 @@ fn text(series: &[KernelRow], stable: &[KernelRow], asked: &[usize], output: &Ou
         let of_group = asked.iter().copied().filter(|at| POLICIES[*at].group == *group);
         for (nth, at) in of_group.enumerate() {
             if nth == 0 {
-                text += &format!("\n{}\n", output.style.bold(&format!("# {group}")));
+                text += &format!("\n{}\n", output.style.bold(format!("# {group}")));
             }
             let policy = &POLICIES[at];
             let name = output.style.bold(policy.name);

@@ -56,6 +56,7 @@ fn in_places(program: &Path, name: &str) -> Result<PathBuf, String> {
     let near = program.ancestors().skip(1).take(2).map(Path::to_owned);
     let above = program.ancestors().nth(2).into_iter();
     let others = above.flat_map(|above| [INSTALLED, BUILT].map(|folder| above.join(folder)));
+    let others = others.filter(|place| program.parent() != Some(place.as_path()));
     let places: Vec<PathBuf> = near.chain(others).collect();
     let found = places.iter().map(|place| place.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {

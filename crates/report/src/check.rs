@@ -7,18 +7,19 @@ use needless_check::litmus::{Case, CaseResult, Expected};
 use needless_check::{Counterexample, Property, Report, StepTaken, Violation, write_steps};
 use serde_json::{Value, json};
 
-/// What the line begins with that is to be copied, and where others go on that are too long.
+/// The beginning of the line that users copy, and the columns at which lines that are too long go
+/// on.
 const SCHEDULE: &str = "schedule: ";
 const INDENT: usize = "not exercised  ".len();
 
-/// An exploration.
+/// The exploration of a scenario on a row.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The scenario's name.
     pub scenario: String,
-    /// The target's.
+    /// The target's name.
     pub target: String,
-    /// What was found.
+    /// The checker's report.
     pub report: Report,
 }
 
@@ -27,17 +28,18 @@ pub struct Checked {
 pub struct Replayed {
     /// The scenario's name.
     pub scenario: String,
-    /// The target's.
+    /// The target's name.
     pub target: String,
-    /// The schedule.
+    /// The schedule as text.
     pub schedule: String,
-    /// Its steps.
+    /// The schedule's steps.
     pub steps: Vec<StepTaken>,
-    /// What it violates.
+    /// The property that it violates, if any.
     pub violation: Option<Violation>,
 }
 
-/// The table of litmus tests: one line for each kernel row; what is unexpected stands under it.
+/// The table of litmus tests: one line for each kernel row. Unexpected results are below their
+/// line.
 pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
     let header = ["litmus test", "kernel row", "found", "expected", "states", "s"];
     let rows = verdicts.iter().map(|(name, case, verdict)| {
@@ -73,7 +75,7 @@ pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
     text
 }
 
-/// What was found on a row, in text.
+/// The result on a row, as text.
 pub fn report_text(scenario: &str, target: &str, report: &Report, style: Style) -> String {
     let width = usize::from(style.width);
     let text = format!("{scenario} on {target}: {report:width$}");
@@ -84,7 +86,7 @@ pub fn report_text(scenario: &str, target: &str, report: &Report, style: Style) 
     text.lines().map(line).collect()
 }
 
-/// What was found: `holds`, or the property that is violated, and in how many steps.
+/// The result: `holds`, or the violated property and the number of steps.
 pub fn found(report: &Report) -> String {
     match (&report.counterexample, report.bound) {
         (Some(found), _) => {

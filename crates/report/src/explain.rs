@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 /// One round of a target.
 #[derive(Copy, Clone, Debug)]
 pub struct Explanation<'a> {
-    /// What was run.
+    /// The program that was run.
     pub program: &'a Program,
-    /// The target.
+    /// The target's name.
     pub ran: &'a Ran,
     /// The round's position in the run.
     pub at: usize,
@@ -28,7 +28,7 @@ impl Explanation<'_> {
         self.ran.account.rounds.get(self.at)
     }
 
-    /// The round's events; of a model only the round that was asked for has them.
+    /// The events of the round. A run of the model has them only for the round that was asked for.
     fn events(&self) -> &[Event] {
         let index = self.round().map(|round| round.index);
         let round = self.ran.run.rounds.iter().find(|round| Some(round.index) == index);
@@ -58,7 +58,7 @@ impl Explanation<'_> {
     }
 }
 
-/// The round as text: operations, under each its events, under each event its verdict.
+/// The round as text: operations, below each its events, and below each event its verdict.
 pub fn text(explanation: &Explanation<'_>, style: Style) -> String {
     let Explanation { program, ran, at } = *explanation;
     let head = format!("{} on {}, round {at}", style.bold(&program.name), ran.run.target);
@@ -82,13 +82,13 @@ pub fn text(explanation: &Explanation<'_>, style: Style) -> String {
 
 /// One event in words.
 struct Line<'a> {
-    /// Number, CPU, thread, what, function.
+    /// The parts of a line: number, CPU, thread, event, function.
     cells: [String; 5],
     operation: &'a str,
     verdict: Option<Verdict>,
 }
 
-/// What stands above the columns.
+/// The header above the columns.
 const HEADS: [&str; 5] = ["event", "cpu", "thread", "what", "function"];
 
 fn listing(explanation: &Explanation<'_>, style: Style) -> String {
@@ -119,8 +119,8 @@ fn listing(explanation: &Explanation<'_>, style: Style) -> String {
     text
 }
 
-/// Where the parts of an event stand: the function beside what happened, or below it where both do
-/// not fit, and the verdict below.
+/// Places the parts of an event. The function is beside the event, or below it if both do not fit.
+/// The verdict is below.
 struct Layout {
     widths: [usize; 4],
     style: Style,
@@ -138,7 +138,7 @@ impl Layout {
         layout
     }
 
-    /// The column of what happened.
+    /// The column at which the event begins.
     fn indent(&self) -> usize {
         self.widths[..3].iter().map(|width| width + 2).sum()
     }
@@ -271,11 +271,13 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::Tlbi { operation, pages, single, ranged } => {
             let pages =
                 pages.map_or("the address space".to_owned(), |pages| count(pages as usize, "page"));
-            let name = operation.name();
-            let forms = [(single, name.to_owned()), (ranged, format!("r{name}"))];
+            let forms = [
+                (single, operation.instruction()),
+                (ranged, format!("tlbi r{}", operation.name())),
+            ];
             let forms = forms.iter().filter(|(times, _)| *times > 0);
             let forms: Vec<String> =
-                forms.map(|(times, name)| format!("{times} x tlbi {name}")).collect();
+                forms.map(|(times, instruction)| format!("{times} x {instruction}")).collect();
             format!("flush {pages}: {}", forms.join(", "))
         }
         EventKind::Dsb { barrier, times: 1 } => format!("dsb {}", barrier.name()),
@@ -292,7 +294,7 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
     }
 }
 
-/// What a fault gives its lock back for, by the function that does so.
+/// Why a fault gives its lock back, by the function that does so.
 fn waits(site: Option<Site>) -> &'static str {
     match site {
         Some(Site::FaultDirtySharedPage) => " to throttle writers",

@@ -1,7 +1,7 @@
-//! Reports: what a run, a comparison, an agreement run say, as text and as JSON.
+//! Reports: the results of a run, a comparison or an agreement run, as text and as JSON.
 //!
-//! Reports only arrange what accounts hold. Both forms are made from the same values, and both
-//! keep the rule that an unknown figure is shown as unknown, with its reason, never as zero.
+//! Reports only arrange what accounts hold. Both forms are made from the same values. Both keep the
+//! rule that an unknown figure is shown as unknown, with its reason, and never as zero.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 

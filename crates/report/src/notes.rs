@@ -1,4 +1,4 @@
-//! What stands under the tables: reasons, findings, steps, sequences, witnesses.
+//! The text below the tables: reasons, findings, steps, sequences, witnesses.
 
 use crate::answer;
 use crate::compare::{Comparison, Outcome, Ran, Target};
@@ -47,7 +47,7 @@ pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
 
 type Section = (&'static str, Vec<String>);
 
-/// What must be known to read the rows.
+/// What a reader must know about the rows.
 fn remarks(comparison: &Comparison) -> Section {
     let mut lines = Vec::new();
     for target in &comparison.targets {
@@ -69,7 +69,7 @@ fn remarks(comparison: &Comparison) -> Section {
     ("", lines)
 }
 
-/// What is to be said of a real kernel's row.
+/// Remarks about a real kernel's row.
 pub(crate) fn real_remarks(name: &str, ran: &Ran) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(reason) = &ran.run.invalid {
@@ -141,7 +141,7 @@ fn needless(comparison: &Comparison) -> Section {
     ("why it was needless, per round", findings.iter().map(line).collect())
 }
 
-/// `1`, `0.88`: occurrences per round.
+/// The occurrences per round: `1`, `0.88`.
 pub(crate) fn per_round(total: u64, rounds: usize) -> String {
     let rounds = rounds.max(1) as u64;
     if total.is_multiple_of(rounds) {
@@ -151,7 +151,7 @@ pub(crate) fn per_round(total: u64, rounds: usize) -> String {
     }
 }
 
-/// `  shootdown in flush_tlb_batched_pending (mm/rmap.c): why [where]`.
+/// A finding's line: `  shootdown in flush_tlb_batched_pending (mm/rmap.c): why [where]`.
 pub(crate) fn finding_line(finding: &Finding, place: &str) -> String {
     let what = needless_word(finding.what);
     let site = finding.site.map_or_else(
@@ -175,7 +175,7 @@ pub(crate) const fn needless_word(what: Needless) -> &'static str {
     }
 }
 
-/// What explains each step.
+/// The explanations of each step.
 fn steps(steps: &[Step], style: Style) -> Section {
     let arrow = style.arrow();
     let mut lines = Vec::new();
@@ -206,7 +206,7 @@ fn change_text(change: &Change, arrow: &str) -> String {
     format!("{}: {cause}", counters.join(", "))
 }
 
-/// The sequences; targets that have the same ones share a line.
+/// The sequences. Targets with the same sequences share a line.
 fn sequences(comparison: &Comparison, style: Style) -> Section {
     let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
     for target in &comparison.targets {
@@ -224,7 +224,7 @@ fn sequences(comparison: &Comparison, style: Style) -> Section {
     ("sequence of one round", lines.collect())
 }
 
-/// The most sequences that a line lists.
+/// The largest number of sequences that a line lists.
 const MOST_SEQUENCES: usize = 3;
 
 /// The account's sequences, the most frequent first, with the rounds that have each.
@@ -256,8 +256,8 @@ fn instructions(comparison: &Comparison, style: Style) -> Section {
     ("instructions executed in one round, by phase", lines)
 }
 
-/// The instructions of the rounds, the most frequent first, with the rounds that have them; empty
-/// if the target is none that counts them.
+/// The instructions of the rounds, the most frequent first, with the rounds that have them. Empty
+/// if the target does not count instructions.
 pub(crate) fn instruction_lines(ran: &Ran, style: Style) -> Vec<String> {
     if let Some(reason) = ran.run.unseen.get(INSTRUCTIONS) {
         return vec![format!("unknown: {reason}")];
@@ -274,7 +274,7 @@ pub(crate) fn instruction_lines(ran: &Ran, style: Style) -> Vec<String> {
     lines
 }
 
-/// `tlbi vale1is=1 ¦ 0`
+/// The instructions of a round: `tlbi vale1is=1 ¦ 0`.
 pub(crate) fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
     let phase = |phase: &BTreeMap<String, u64>| {
         let counts = phase.iter().map(|(name, count)| format!("{name}={count}"));
@@ -285,7 +285,7 @@ pub(crate) fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
 }
 
 /// The instructions that rounds have in common, with the number of those rounds, the most frequent
-/// first; rounds in which nothing was counted are left out.
+/// first. Rounds in which nothing was counted are left out.
 pub(crate) fn instruction_groups(account: &Account) -> Vec<(&[BTreeMap<String, u64>], usize)> {
     let mut groups: BTreeMap<&[BTreeMap<String, u64>], usize> = BTreeMap::new();
     let kinds = account.kinds.iter().map(|kind| (&kind.account.instructions, kind.rounds));

@@ -1,4 +1,4 @@
-//! The text of one target's run: every counter, with what it means.
+//! The text of one target's run: every counter with its meaning.
 
 use crate::answer;
 use crate::compare::{Comparison, Outcome, Ran, Target};
@@ -65,7 +65,8 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style, detail: D
     text
 }
 
-/// One line per process, if there are several: all that it did, and what of it was needless.
+/// One line for each process, if there are several: everything that it did, and how much was
+/// needless.
 fn process_lines(comparison: &Comparison, ran: &Ran) -> Vec<String> {
     let processes = &comparison.program.processes;
     if processes.len() < 2 {
@@ -106,7 +107,7 @@ fn zeros(ran: &Ran) -> Option<String> {
     (!names.is_empty()).then(|| format!("0 in every round: {}", names.join(", ")))
 }
 
-/// One line per counter; in an answer, per counter that is not 0.
+/// One line for each counter. In an answer, counters that are 0 are left out.
 fn counters(target: &Target, style: Style, detail: Detail) -> String {
     let mut table = Table::new();
     table
@@ -141,7 +142,7 @@ fn counters(target: &Target, style: Style, detail: Detail) -> String {
         let remark = Cell::new(range + &remark).add_attribute(Attribute::Dim);
         table.add_row([Cell::new(counter.name()), Cell::new(value), remark]);
     }
-    // Only what a counter means may take several lines.
+    // Only the meaning of a counter may take several lines.
     for column in table.column_iter_mut().take(2) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }

@@ -224,7 +224,8 @@ fn explain_text_live() {
     insta::assert_snapshot!(explain::text(&explanation, UNICODE));
 }
 
-/// The try, where its lock is given back, and the second try, which finds the first one's work.
+/// The try in which the fault gives its lock back, and the second try, which finds the first one's
+/// work done.
 #[test]
 fn explain_text_of_a_retried_fault() {
     let source = load("b_pf3_ext4").unwrap();
@@ -352,7 +353,7 @@ fn a_target_that_could_not_run_is_told_not_counted() {
     assert!(document["targets"][0].get("per_round").is_none());
 }
 
-/// A run of an emulated kernel whose rounds have `tlbi vale1is` `counts` times.
+/// A run of an emulated kernel whose rounds have this number of `tlbi vale1is`.
 fn emulated(counts: &[u64]) -> Comparison {
     let round = |&count: &u64| Round {
         minor_faults: Some(1),
@@ -403,6 +404,6 @@ fn instructions_that_nobody_counted_are_unknown() {
     assert!(text.contains("instructions: unknown: there is no plugin"), "{text}");
     let groups = &json::comparison(&comparison)["targets"][0]["instructions"];
     assert_eq!(groups.as_array().map(Vec::len), Some(0));
-    // Where nobody means to count them, nothing is said.
+    // If the target does not count them, nothing is said.
     assert!(!run::text(&common::comparison(), UNICODE, ANSWER).contains("instructions"));
 }

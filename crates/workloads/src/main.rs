@@ -1,12 +1,12 @@
 //! Programs with a known number of page faults of each class and of TLB flushes of each cause.
 //!
-//! What a tool counts in N rounds less what it counts in none is N times what [`table`] says.
-//! Each workload is a function of its group's file; [`rounds`] runs it, [`start`] sees to it that
-//! nothing else happens, [`second`] is the thread to which flushes are sent, [`child`] a process
-//! that shares memory and touches none.
+//! What a tool counts in N rounds, minus what it counts in none, is N times what [`table`] says.
+//! Each workload is a function in the file of its group. [`rounds`] runs it. [`start`] makes sure
+//! that nothing else happens. [`second`] is the thread to which flushes are sent. [`child`] is a
+//! process that shares memory and touches none.
 //!
-//! The invariant of whatever runs in a round: no allocation, no system call and no page touched
-//! for the first time but those that the workload is about.
+//! The invariant of a round: it allocates nothing, makes no system call and touches no page for the
+//! first time, except those that the workload is about.
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "its output is for tests")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -21,7 +21,7 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// `needless check`
+/// Runs `needless check`.
 pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
     let Some(scenario) = &args.scenario else {
         return if args.catalogue { catalogue(args, output) } else { Err(nothing_named()) };
@@ -33,17 +33,17 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
         (Some(schedule), [(name, row)], _) => follow(&program, (name, row), schedule, args, output),
         (Some(_), _, _) => Err(Failure::Usage {
             message: "a schedule belongs to one kernel row".to_owned(),
-            help: "give one `-t model:ROW`, the one that printed the schedule".to_owned(),
+            help: "give one `-t model:ROW`: the row that printed the schedule".to_owned(),
         }),
         (None, [], Some(litmus)) => {
             litmus_tests(&[Test { name: scenario.clone(), program, litmus }], args, output)
         }
         (None, [], None) => Err(Failure::Usage {
             message: format!("`{scenario}` has no `litmus` node that names kernel rows"),
-            help: "choose one, as in `-t model:6.12`".to_owned(),
+            help: "choose a row, as in `-t model:6.12`".to_owned(),
         }),
         (None, rows, _) if args.checkpoint.is_some() && rows.len() > 1 => Err(Failure::Usage {
-            message: "a checkpoint is of one kernel row".to_owned(),
+            message: "a checkpoint belongs to one kernel row".to_owned(),
             help: "give one `-t model:ROW` with --checkpoint".to_owned(),
         }),
         (None, rows, _) => rows_of(&program, rows, args, output),
@@ -53,7 +53,7 @@ pub fn check(args: &CheckArgs, output: &Output) -> Result<u8, Failure> {
 fn nothing_named() -> Failure {
     Failure::Usage {
         message: "no scenario is named".to_owned(),
-        help: "name one (`needless scenario list`), or `needless check --catalogue` for every litmus test"
+        help: "name one that `needless scenario list` shows, or check every litmus test with `needless check --catalogue`"
             .to_owned(),
     }
 }
@@ -85,7 +85,7 @@ fn compile(name: &str, args: &CheckArgs) -> Result<(Program, Option<Litmus>), Fa
     Ok(rehearsed(&source, &settings, None, &LAID_OUT_FOR)?)
 }
 
-/// From one checkpoint to the next, at least.
+/// The shortest time between two checkpoints.
 const CHECKPOINTS: Duration = Duration::from_mins(1);
 
 fn options(args: &CheckArgs) -> Options<'static> {
@@ -107,12 +107,12 @@ fn options(args: &CheckArgs) -> Options<'static> {
 fn failure(scenario: &str, error: &CheckError) -> Failure {
     Failure::Usage {
         message: format!("`{scenario}` cannot be checked: {error}"),
-        help: "the checker takes scenarios of a few pages and threads; `needless scenario list` shows some"
+        help: "the checker takes scenarios with few pages and threads; `needless scenario list` shows litmus tests"
             .to_owned(),
     }
 }
 
-/// One scenario on rows that were asked for.
+/// Checks one scenario on the rows that were asked for.
 fn rows_of(
     program: &Program,
     rows: &[(&str, KernelRow)],
@@ -139,7 +139,7 @@ fn rows_of(
     Ok(status(checked.iter().map(|checked| &checked.report)))
 }
 
-/// A counterexample can be looked at again.
+/// Prints the command that shows a counterexample again.
 fn next(checked: &[Checked], args: &CheckArgs, output: &Output) -> Result<(), Failure> {
     let scenario = args.scenario.as_deref().unwrap_or_default();
     let found = checked.iter().find_map(|c| Some((c, c.report.counterexample.as_ref()?)));
@@ -172,7 +172,7 @@ fn with_progress<T>(args: &CheckArgs, run: impl FnOnce(&Options<'_>) -> T) -> T 
     run(&Options { progress: &progress, ..options(args) })
 }
 
-/// One schedule, step by step.
+/// Follows one schedule, step by step.
 fn follow(
     program: &Program,
     (name, row): (&str, &KernelRow),

@@ -22,10 +22,10 @@ use needless_report::{ci, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
-/// No saved result is larger, in bytes.
+/// The largest size of a saved result, in bytes.
 const MOST_SAVED: u64 = 1 << 30;
 
-/// `needless run`
+/// Runs `needless run`.
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     if let Some(study) = study_named(args)? {
         return super::study::study(&study, output);
@@ -59,7 +59,8 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// What is asked of a study, if it is one that is named and no scenario: all of it runs, on the target or on all of them.
+/// The study to run, if the name is that of a study and not of a scenario. All of the study runs,
+/// on the named target or on all of its targets.
 fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     let ScenarioChoice { scenario: name, settings, rounds } = &args.choice;
     let is_study = study::ALL.iter().any(|study| study.name == name);
@@ -69,14 +70,14 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     if !settings.is_empty() || rounds.is_some() || args.events.is_some() {
         return Err(Failure::Usage {
             message: format!("`{name}` is a study, whose runs have their own values"),
-            help: "leave --set, --rounds and --events out; `needless study` lists the studies"
+            help: "leave out --set, --rounds and --events; `needless study` lists the studies"
                 .into(),
         });
     }
     Ok(Some(StudyArgs {
         size: None,
         study: Some(name.clone()),
-        verbose: false,
+        verbose: args.detail.verbose,
         part: None,
         targets: args.target.iter().cloned().collect(),
         output: None,
@@ -88,7 +89,7 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     }))
 }
 
-/// `needless compare`
+/// Runs `needless compare`.
 pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     let outcome = compare_all(args, output);
     if !args.git_bisect {
@@ -104,7 +105,7 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
-/// Two saved results.
+/// Compares two saved results.
 fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8, Failure> {
     let paths = [Path::new(&args.choice.scenario), other];
     if let Some(status) = compare_stat(args, paths, output)? {
@@ -113,7 +114,7 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     if args.per.is_some() {
         return Err(Failure::Usage {
             message: "`--per` is for two results of `needless stat`".into(),
-            help: "leave --per out: results of scenarios are per round already".into(),
+            help: "leave out --per: results of scenarios are per round already".into(),
         });
     }
     let [first, second] = [saved(paths[0])?, saved(paths[1])?];
@@ -126,20 +127,20 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
         CompareFormat::Junit | CompareFormat::Tap => {
             return Err(Failure::Usage {
                 message: "saved results are compared as text or as JSON".into(),
-                help: "leave --format out, or write --format json".into(),
+                help: "leave out --format, or use --format json".into(),
             });
         }
     }
     Ok(EXPECTED)
 }
 
-/// Two results of `needless stat`; none if they are something else.
+/// Compares two results of `needless stat`. `None` if they are something else.
 fn compare_stat(
     args: &CompareArgs,
     paths: [&Path; 2],
     output: &Output,
 ) -> Result<Option<u8>, Failure> {
-    // What cannot be read is told by whoever reads it as a result of `run` or `compare`.
+    // A file that cannot be read is reported when it is read as a result of `run` or `compare`.
     let text = |path: &Path| needless_files::read_text(path, MOST_SAVED).unwrap_or_default();
     let read = |path: &Path| SavedStat::read(&text(path));
     let (before, after) = match paths.map(read) {
@@ -148,8 +149,8 @@ fn compare_stat(
         [before, _] => {
             let odd = foreign::path(paths[usize::from(before.is_some())]);
             return Err(Failure::Usage {
-                message: format!("`{odd}` is no result of `needless stat`, and the other file is"),
-                help: "save both by `needless stat --format json -o FILE -- COMMAND`".into(),
+                message: format!("`{odd}` is no result of `needless stat`, but the other file is"),
+                help: "save both with `needless stat --format json -o FILE -- COMMAND`".into(),
             });
         }
     };
@@ -162,7 +163,7 @@ fn compare_stat(
         CompareFormat::Junit | CompareFormat::Tap => {
             return Err(Failure::Usage {
                 message: "results of `stat` are compared as text or as JSON".into(),
-                help: "leave --format out, or write --format json".into(),
+                help: "leave out --format, or use --format json".into(),
             });
         }
     }
@@ -172,7 +173,7 @@ fn compare_stat(
 fn saved(path: &Path) -> Result<Saved, Failure> {
     let cannot = |reason: String| Failure::Usage {
         message: format!("cannot compare `{}`: {reason}", foreign::path(path)),
-        help: "save results by `needless compare SCENARIO -t live --format json > a.json`".into(),
+        help: "save results with `needless compare SCENARIO -t live --format json > a.json`".into(),
     };
     let text =
         needless_files::read_text(path, MOST_SAVED).map_err(|error| cannot(error.to_string()))?;
@@ -189,9 +190,9 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     };
     if args.expect.contains(&Expectation::Exact) && !specs.iter().any(Spec::is_real) {
         return Err(Failure::Usage {
-            message: "`--expect` compares real kernels with their model rows, and no target is one"
+            message: "`--expect` compares real kernels with model rows, but no target is a real kernel"
                 .into(),
-            help: "add `-t live`, or `-t kernel:6.12`; or name a condition, as in --expect 'shootdowns<=2'"
+            help: "add `-t live` or `-t kernel:6.12`, or name a condition, as in --expect 'shootdowns<=2'"
                 .into(),
         });
     }
@@ -239,8 +240,8 @@ fn no_xml(what: String) -> Failure {
     Failure::Stream { stream: "standard output", source: std::io::Error::other(what) }
 }
 
-/// The exit status that tells what came of what was expected: what is not as expected comes before what is not
-/// decided.
+/// The exit status for expectations. One that is not met takes precedence over one that is
+/// undecided.
 fn standing(cases: &[Case<'_>]) -> u8 {
     let any = |wanted: fn(&Verdict) -> bool| cases.iter().any(|case| wanted(&case.verdict));
     if any(|verdict| matches!(verdict, Verdict::Missed(_))) {
@@ -252,7 +253,7 @@ fn standing(cases: &[Case<'_>]) -> u8 {
     }
 }
 
-/// How runs are made.
+/// The options of the runs.
 struct With<'a> {
     /// Whether every round's figures are printed.
     figures: bool,
@@ -260,7 +261,7 @@ struct With<'a> {
     memory: MemoryArgs,
 }
 
-/// Runs the program on every target; the status is that of the first that could not run.
+/// Runs the program on every target. The status is that of the first target that could not run.
 fn compared(
     program: Program,
     specs: &[Spec],

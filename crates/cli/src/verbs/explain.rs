@@ -10,7 +10,7 @@ use crate::targets::Spec;
 use needless_report::compare::Outcome;
 use needless_report::explain::{Explanation, json, text};
 
-/// `needless explain`
+/// Runs `needless explain`.
 pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
     let spec = Spec::parse(&args.target)?;
     let program = program(&args.choice)?;

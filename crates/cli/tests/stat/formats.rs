@@ -1,8 +1,9 @@
-//! What the machine-readable forms say, as others' readers read them.
+//! The machine-readable formats, as other programs read them.
 
 use super::*;
 
-/// What Prometheus' own parser makes of a sample: family by family its kind, unit, and samples with labels and value.
+/// A Python script that parses a sample with Prometheus' own parser. For each family it prints the
+/// kind, the unit, and the samples with labels and value.
 const PARSE: &str = "
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families
@@ -10,7 +11,7 @@ print(json.dumps({f.name: [f.type, f.unit, [[s.name, s.labels, s.value] for s in
                   for f in families(sys.stdin.read())}))
 ";
 
-/// A sample as that parser reads it; none where it is not installed.
+/// A sample as that parser reads it. `None` where the parser is not installed.
 fn parsed(sample: &str) -> Option<Value> {
     let python = "/usr/bin/python3";
     let known = Command::new(python).args(["-c", "import prometheus_client"]).output();
@@ -30,7 +31,7 @@ fn parsed(sample: &str) -> Option<Value> {
     Some(serde_json::from_slice(&parsed.stdout).unwrap())
 }
 
-/// One sample, of a command with quotes in its words; and of guarded CPUs.
+/// Two samples: one of a command with quotes in its words, and one of guarded CPUs.
 #[test]
 fn openmetrics_is_what_its_own_parser_reads() {
     let sample = |options: &[&str], command: &[&str]| {
@@ -66,8 +67,8 @@ fn openmetrics_is_what_its_own_parser_reads() {
     assert_eq!((status, why.contains("leave out -r")), (2, true), "{why}");
 }
 
-/// What Perfetto's own messages make of a trace: the names of tracks, slices on tracks of threads and of CPUs by name, ends, and
-/// flows by who has them.
+/// A Python script that reads a trace with Perfetto's own messages. It prints the names of tracks,
+/// slices by name on tracks of threads and of CPUs, ends, and flows by their owner.
 const READ_TRACE: &str = "
 import collections, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -102,7 +103,8 @@ fn perfetto_package() -> PathBuf {
         .join("python")
 }
 
-/// Faults and interrupts one by one are as many as the report counts, class by class and cause by cause.
+/// Single faults and interrupts are as many as the report counts, class by class and cause by
+/// cause.
 #[test]
 fn a_perfetto_trace_is_what_the_report_counts() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,8 +166,8 @@ fn a_perfetto_trace_is_what_the_report_counts() {
     );
 }
 
-/// Pages of a file that have to be read from a disk, and nothing else, are waited for. (A fast disk may have read one before anybody waits: there are
-/// many, none read ahead.)
+/// Faults wait for pages of a file that have to be read from a disk, and for nothing else. (A fast
+/// disk may have read a page before anybody waits. So there are many pages, and no readahead.)
 #[test]
 fn what_faults_waited_for_is_told_in_every_format() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The report as text: what differs in full, then the table.
+//! The report as text: all differences, then the table.
 
 use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement, Totals};
 use crate::compare::Ran;
@@ -10,7 +10,7 @@ use needless_model::agreement::SwapCounts;
 use needless_model::counters::Counter;
 use needless_model::sequence::Token;
 
-/// Scenarios that are not applicable which text names.
+/// The largest number of inapplicable scenarios that the text names.
 const NAMES: usize = 4;
 
 /// The report as text.
@@ -53,7 +53,7 @@ pub fn text(targets: &[TargetAgreement], style: Style) -> String {
     text
 }
 
-/// What differs on one kernel, in full.
+/// The differences on one kernel, in full.
 pub fn differences(target: &TargetAgreement, style: Style) -> String {
     let mut text = String::new();
     for (scenario, difference) in target.differences() {
@@ -64,7 +64,7 @@ pub fn differences(target: &TargetAgreement, style: Style) -> String {
     text
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the others.
 fn some(names: &[&str]) -> String {
     let shown = &names[..names.len().min(NAMES)];
     match names.len() - shown.len() {
@@ -73,7 +73,8 @@ fn some(names: &[&str]) -> String {
     }
 }
 
-/// Kernel and feature group against run, exact, differing, undecided, not applicable.
+/// The table of agreement: a row for each kernel and feature group; the columns run, exact,
+/// differing, undecided, not applicable.
 fn table(targets: &[TargetAgreement], style: Style) -> String {
     let header = ["kernel", "group", "run", "exact", "differing", "undecided", "not applicable"];
     let mut rows = Vec::new();
@@ -89,7 +90,7 @@ fn table(targets: &[TargetAgreement], style: Style) -> String {
     plain_table(&header, rows, 0..2, style)
 }
 
-/// A difference in full: how often, both sides of the smallest scenario, its text.
+/// A difference in full: how often it occurs, both sides of the smallest scenario, and its text.
 fn told(
     scenario: &ScenarioAgreement,
     difference: &Difference,
@@ -111,7 +112,7 @@ fn told(
     text
 }
 
-/// What differs, both sides.
+/// Both sides of a difference.
 pub(super) fn sides(found: &Found, target: &str, style: Style) -> String {
     match found {
         Found::Runs(ran) => rounds(ran, target, style),
@@ -126,7 +127,7 @@ pub(super) fn sides(found: &Found, target: &str, style: Style) -> String {
     }
 }
 
-/// Every differing round, rounds that differ in the same way together; then the pages.
+/// Every differing round, with rounds that differ alike in one entry; then the pages.
 fn rounds(ran: &Ran, target: &str, style: Style) -> String {
     let Some(reference) = &ran.reference else { return String::new() };
     let mut kinds: Vec<(usize, Vec<u32>)> = Vec::new();

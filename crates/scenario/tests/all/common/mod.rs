@@ -1,11 +1,11 @@
-//! What several tests need: the reference captures, and repeats folded for people.
+//! What several tests use: the reference captures, and a fold of repeats for readers.
 
 use needless_model::agreement::SwapCounts;
 use needless_model::program::Program;
 use needless_model::run::{Round, TargetRun};
 use needless_model::sequence::{Sequence, TraceOrder};
 
-/// One line of the table: a scenario, with its settings, on some kernels.
+/// One line of the table: a scenario with its settings, on some kernels.
 pub struct Capture {
     pub scenario: &'static str,
     pub kernels: Vec<&'static str>,
@@ -18,7 +18,7 @@ pub fn captures() -> impl Iterator<Item = Capture> {
     lines(include_str!("../../../../../tests/captures.tsv"))
 }
 
-/// Those of machines with several NUMA nodes.
+/// The captures of machines with several NUMA nodes.
 pub fn captures_of_nodes() -> impl Iterator<Item = Capture> {
     lines(include_str!("../../../../../tests/captures-nodes.tsv"))
 }
@@ -36,10 +36,11 @@ fn lines(table: &'static str) -> impl Iterator<Item = Capture> {
     })
 }
 
-/// The longest group that is looked for.
+/// The longest group that the fold looks for.
 const MAX_PERIOD: usize = 64;
 
-/// The items with repeats folded, `(a b)x3`: at each place the group that covers most.
+/// The items with repeats folded, as in `(a b)x3`. At each place it takes the group that covers
+/// most.
 pub fn fold(items: &[String]) -> String {
     let mut parts = Vec::new();
     let mut at = 0;
@@ -71,7 +72,8 @@ fn round(round: &Round, sequence: &str) -> String {
     format!("[{minor}/{major} {sequence}{}]", swapped.collect::<String>())
 }
 
-/// All that is compared of a run with a real kernel: each round, then the pages at the end.
+/// Everything about a run that is compared with a real kernel: each round, then the pages at the
+/// end.
 pub fn told(program: &Program, run: &TargetRun) -> String {
     let order = TraceOrder::of(run.rounds.iter().map(|round| &round.events[..]));
     let sequence = |round: &Round| Sequence::of(program, &round.events, order).to_string();

@@ -71,7 +71,7 @@ fn names_do_not_change_the_program() {
 #[test]
 fn what_is_wrong_with_a_litmus_node_is_pointed_at() {
     for (parts, message, place, help) in [
-        ("forbid \"P1\"", "says nothing of any kernel", "litmus", "add safe"),
+        ("forbid \"P1\"", "names no kernel row", "litmus", "add safe"),
         ("forbid \"P99\"; safe \"6.1\"", "unknown property `P99`", "\"P99\"", "P1, P2"),
         ("forbid 1; safe \"6.1\"", "a property's number", "1", "quoted"),
         ("forbid \"P1\" \"P1\"; safe \"6.1\"", "`P1` is given twice", "\"P1\"", "remove"),

@@ -1,6 +1,6 @@
-//! Reports: what a run, a comparison, an agreement run say, as text and as JSON.
+//! Reports: what a run, a comparison, an agreement run say, as text, as JSON and as pages.
 //!
-//! Reports only arrange what accounts hold. Both forms are made from the same values, and both
+//! Reports only arrange what accounts hold. All forms are made from the same values, and all
 //! keep the rule that an unknown figure is shown as unknown, with its reason, never as zero.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod expect;
 pub mod explain;
 pub mod groups;
+pub mod html;
 pub mod json;
 pub mod jsonl;
 pub mod notes;

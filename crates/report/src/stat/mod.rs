@@ -8,7 +8,9 @@ mod interrupts;
 mod memory;
 mod openmetrics;
 
+pub(crate) use answer::answer;
 pub use compare::{SavedStat, stat_differences, stat_document, stat_text};
+pub(crate) use interrupts::party;
 pub use memory::By;
 pub use openmetrics::openmetrics;
 
@@ -69,6 +71,11 @@ fn run(run: &Observation) -> Value {
 
 /// The report as text.
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
+    parts(stat, style).join("\n")
+}
+
+/// The parts of the text: the answer, or what was watched, then the tables.
+pub(crate) fn parts(stat: &Stat<'_>, style: Style) -> Vec<String> {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let summary = summary(stat, style);
     let answer = stat.runs.last().and_then(answer::answer);
@@ -108,7 +115,7 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
     parts.push(missing(stat, style));
     parts.extend(watching(&seen, stat, style));
     parts.retain(|part| !part.is_empty());
-    parts.join("\n")
+    parts
 }
 
 fn summary(stat: &Stat<'_>, style: Style) -> String {
@@ -486,7 +493,7 @@ fn number(value: u64) -> String {
 }
 
 /// Nanoseconds with the unit that fits.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.2} us", ns as f64 / 1e3),

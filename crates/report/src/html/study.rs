@@ -1,0 +1,182 @@
+//! The page of a study: its answers, what was published beside ours, what was tested, and every figure part by part.
+
+use super::chart::{Bar, Curve, Part, Row, bars, curves};
+use super::frame::{Cell, Made, Page, list, table, words};
+use crate::study::{
+    Block, PartResult, RelationResult, Studied, document, number, sides, with_numbers,
+};
+use maud::{Markup, html};
+use needless_scenario::study::{Column, Sweep};
+
+/// What of the data may be left out, in this order.
+const MAY_GO: &[&str] = &["/parts/*/contrasts", "/parts/*/runs/*/targets/*/findings", "/parts"];
+
+/// The page of a study.
+pub fn study(studied: &Studied, made: &Made) -> String {
+    let mut first = studied.results();
+    // What comes before the first caption is the answer.
+    let end = first.iter().position(|block| matches!(block, Block::Caption(_)));
+    let rest = first.split_off(end.unwrap_or(first.len()));
+    let title = format!("{}: published beside ours", studied.study.name);
+    Page {
+        title,
+        answer: laid_out(first.into_iter().map(without_heading).collect()),
+        picture: html! {
+            (published(studied))
+            @for part in &studied.parts {
+                @for sweep in &part.sweeps { (curves_of(sweep, part)) }
+            }
+        },
+        tables: html! {
+            (laid_out(rest))
+            (relations(studied))
+            @for part in &studied.parts {
+                details {
+                    summary { "Every figure of the part " (part.name) }
+                    (laid_out(part.blocks()))
+                }
+            }
+        },
+        machines: vec![(studied.study.name.as_str(), &studied.environment)],
+        document: document(studied),
+        may_go: MAY_GO,
+        moves: false,
+    }
+    .render(made)
+}
+
+/// The page's title has the study's name already.
+fn without_heading(block: Block) -> Block {
+    match block {
+        Block::Heading(_, question) => Block::Line(question),
+        other => other,
+    }
+}
+
+/// What text and Markdown lay out, in HTML.
+fn laid_out(blocks: Vec<Block>) -> Markup {
+    let mut pieces = Vec::new();
+    let mut caption: Option<String> = None;
+    let mut lines: Vec<String> = Vec::new();
+    let mut answers: Vec<(String, String)> = Vec::new();
+    for block in blocks {
+        if !matches!(block, Block::Line(_)) && !lines.is_empty() {
+            pieces.push(list(std::mem::take(&mut lines)));
+        }
+        if !matches!(block, Block::Answer(..)) && !answers.is_empty() {
+            pieces.push(answered(&std::mem::take(&mut answers)));
+        }
+        match block {
+            Block::Heading(name, rest) => pieces.push(html! { h2 { (name) } p { (rest) } }),
+            Block::Caption(text) => caption = Some(text),
+            Block::Answer(question, answer) => answers.push((question, answer)),
+            Block::Line(line) => {
+                if let Some(text) = caption.take() {
+                    pieces.push(html! { h3 { (text) } });
+                }
+                lines.push(line);
+            }
+            Block::Table { header, rows, words: _ } => {
+                let caption = caption.take().unwrap_or_default();
+                pieces.push(words(&caption, &header, &rows));
+            }
+        }
+    }
+    html! {
+        @for piece in &pieces { (piece) }
+        (list(lines))
+        (answered(&answers))
+    }
+}
+
+fn answered(answers: &[(String, String)]) -> Markup {
+    html! {
+        @if !answers.is_empty() {
+            dl class="answers" {
+                @for (question, answer) in answers { dt { (question) } dd { (answer) } }
+            }
+        }
+    }
+}
+
+/// The relations that name a published figure, each with its two sides.
+fn published(studied: &Studied) -> Markup {
+    let named = |relation: &&RelationResult| {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        let mut names = relation.formula.split(|c| !is_part(c));
+        names.any(|name| studied.study.given.iter().any(|given| given.name == name))
+    };
+    let relations = studied.parts.iter().flat_map(|part| &part.relations).filter(named);
+    let rows: Vec<Row> = relations.filter_map(row).collect();
+    html! {
+        @if !rows.is_empty() { (bars("Published beside ours, relation by relation", &[], &rows)) }
+    }
+}
+
+fn row(relation: &RelationResult) -> Option<Row> {
+    let (left, right) = relation.sides.filter(|(left, right)| *left >= 0.0 && *right >= 0.0)?;
+    let (first, second) = sides(&relation.formula);
+    let bar = |kind, name: &str, value: f64| Bar {
+        name: name.to_owned(),
+        parts: vec![Part { kind, value, said: number(value) }],
+        empty: String::new(),
+        quiet: false,
+    };
+    Some(Row {
+        name: format!("{}: {}", relation.standing.word(), relation.text),
+        bars: vec![bar(0, first, left), bar(1, second, right)],
+        most: Some(left.max(right)),
+    })
+}
+
+/// A sweep as curves, those of one unit together.
+fn curves_of(sweep: &Sweep, part: &PartResult) -> Markup {
+    let mut units: Vec<&str> = Vec::new();
+    for column in &sweep.columns {
+        if !units.contains(&column.unit.as_str()) {
+            units.push(&column.unit);
+        }
+    }
+    let curve = |column: &Column| {
+        let point = |value: &u64| {
+            let name = Sweep::cell(&column.name, *value);
+            let figure = part.figures.iter().find(|figure| figure.name == name)?;
+            Some((*value as f64, *figure.value.as_ref().ok()?))
+        };
+        let points = sweep.values.iter().filter_map(point).collect();
+        Curve { name: column.name.clone(), points }
+    };
+    html! {
+        @for unit in units {
+            @let of = sweep.columns.iter().filter(|column| column.unit == *unit);
+            (curves(&sweep.text, &sweep.over, unit, &of.map(curve).collect::<Vec<Curve>>()))
+        }
+    }
+}
+
+/// Every relation of every part.
+fn relations(studied: &Studied) -> Markup {
+    let head = ["relation", "part", "standing", "left", "right", "with its numbers"];
+    let mut rows = Vec::new();
+    for (at, part) in studied.parts.iter().enumerate() {
+        for (number_of, relation) in part.relations.iter().enumerate() {
+            let place = format!("/parts/{at}/relations/{number_of}");
+            let side = |value: Option<f64>, name: &str| Cell::Rounded {
+                text: value.map_or_else(|| "?".to_owned(), number),
+                at: format!("{place}/{name}"),
+            };
+            let sides = relation.sides;
+            rows.push(vec![
+                Cell::words(&relation.text),
+                Cell::words(&part.name),
+                Cell::words(relation.standing.word()),
+                side(sides.map(|(left, _)| left), "left"),
+                side(sides.map(|(_, right)| right), "right"),
+                Cell::words(with_numbers(relation)),
+            ]);
+        }
+    }
+    html! {
+        @if !rows.is_empty() { (table("Every relation", &head.map(str::to_owned), &rows)) }
+    }
+}

@@ -33,6 +33,8 @@ pub struct Keep {
     pub round: Option<u32>,
     /// Where a processor may fault or not.
     pub choices: bool,
+    /// Changes of page-table entries.
+    pub entries: bool,
 }
 
 /// Runs with what they have in common.
@@ -70,7 +72,7 @@ impl Runs<'_> {
 
     /// A program in a row, for the rounds of another run to be held against.
     pub fn reference(&mut self, program: &Program, row: &KernelRow) -> Result<Modelled, SimError> {
-        self.watched(program, row, Keep { figures: 1, round: None, choices: true }, None)
+        self.watched(program, row, Keep { figures: 1, choices: true, ..Keep::default() }, None)
     }
 
     /// The kinds of round of a program in a row.
@@ -100,6 +102,7 @@ impl Runs<'_> {
         let options = SimOptions {
             memory: self.memory.of_model(),
             choices: keep.choices,
+            pte_events: keep.entries,
             ..SimOptions::default()
         };
         let mut run = sim::run_with(program, row, &options, &mut watcher)?;

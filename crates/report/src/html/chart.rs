@@ -167,11 +167,9 @@ fn drawn(over: &str, of: &str, curves: &[Curve]) -> Result<String, Box<dyn Error
         for (at, (curve, end)) in curves.iter().zip(ends).enumerate() {
             let colour = DRAWN[at % COLOURS];
             let points = thinned(&curve.points);
-            let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
-            let dots: Vec<_> =
-                dots.take(if points.len() > MOST_DOTS { 0 } else { MOST_DOTS }).collect();
-            chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
-            chart.draw_series(dots)?;
+            let dots: &[(f64, f64)] = if points.len() > MOST_DOTS { &[] } else { &points };
+            chart.draw_series(dots.iter().map(|dot| Circle::new(*dot, 3, colour.filled())))?;
+            chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
             let style = ("sans-serif", 13).into_font().color(&colour);
             let style = style.pos(Pos::new(HPos::Left, VPos::Center));
             let name = format!("\u{a0}{}", curve.name);

@@ -274,7 +274,7 @@ pub(super) fn flow(caption: &str, links: &[(String, String, u64)]) -> Markup {
                         @for (side, ends) in placed.iter().enumerate() {
                             @for (name, (start, size, times)) in ends {
                                 text x=(if side == 0 { "224" } else { "496" })
-                                    y=(format!("{:.1}", start + size / 2.0 + 4.0)) font-size="13"
+                                    y=(format!("{:.1}", start + size / 2.0 + 4.0)) font-size="13" fill="currentColor"
                                     text-anchor=(if side == 0 { "end" } else { "start" }) {
                                     (short(name, 28)) " " (times)
                                 }

@@ -34,7 +34,7 @@ pub fn run(comparison: &Comparison, made: &Made) -> String {
 }
 
 fn answer(comparison: &Comparison, target: &Target) -> Markup {
-    let sentences = match &target.outcome {
+    let sentences: Vec<String> = match &target.outcome {
         Outcome::Ran(ran) => {
             let remark = target.remark.iter().map(|remark| format!("{}: {remark}", target.name));
             let head = heading(comparison, target, ran, LINES);
@@ -42,7 +42,7 @@ fn answer(comparison: &Comparison, target: &Target) -> Markup {
         }
         Outcome::Unavailable { reason, help } => {
             let reason = format!("{}: not run: {reason}", target.name);
-            std::iter::once(reason).chain(help.clone()).collect::<Vec<String>>()
+            std::iter::once(reason).chain(help.clone()).collect()
         }
     };
     list(sentences)

@@ -103,7 +103,7 @@ fn answered(answers: &[(String, String)]) -> Markup {
 fn published(studied: &Studied) -> Markup {
     let named = |relation: &&RelationResult| {
         let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-        let mut names = relation.formula.split(|c| !is_part(c));
+        let mut names = relation.formula.split(|c: char| !is_part(c));
         names.any(|name| studied.study.given.iter().any(|given| given.name == name))
     };
     let relations = studied.parts.iter().flat_map(|part| &part.relations).filter(named);

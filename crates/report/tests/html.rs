@@ -8,12 +8,13 @@ use common::{comparison, live, live_target, model, model_target, program};
 use needless_check::{Options, check, replay, scenes};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
-use needless_model::sim::{self, SimOptions};
+use needless_model::run::Round;
+use needless_model::sim::{self, SimOptions, SimWorld, Watch};
 use needless_report::check::{Checked, Replayed};
 use needless_report::compare::{Comparison, Ran, Target};
 use needless_report::expect::cases;
 use needless_report::explain::Explanation;
-use needless_report::html::{self, Follower, Made};
+use needless_report::html::{self, Follower, Held, Made};
 use needless_report::style::Detail;
 use needless_report::{Style, notes};
 use needless_scenario::{Settings, compile, litmus, load};
@@ -103,7 +104,7 @@ fn names_that_others_chose_stay_text() {
     for page in [
         html::compare(&comparison, &[], &made),
         html::run(&comparison, &made),
-        html::explain(&explanation, &made),
+        html::explain(&explanation, &[], &made),
     ] {
         assert!(!page.contains("<img") && !page.contains("<script>alert"), "{page}");
         assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"));
@@ -133,15 +134,39 @@ fn a_hundred_thousand_rounds_make_a_small_page() {
     assert!(page.contains("/targets/2/samples/round"), "what is left out is said");
 }
 
+/// Keeps all rounds, and what TLBs hold in the first one.
+struct Watcher<'a> {
+    program: &'a Program,
+    rounds: Vec<Round>,
+    tlbs: Vec<Held>,
+}
+
+impl Watch for Watcher<'_> {
+    fn round(&mut self, round: &Round) {
+        self.rounds.push(round.clone());
+    }
+
+    fn world(&mut self, world: &SimWorld, events: usize) {
+        if self.rounds.is_empty() {
+            self.tlbs.retain(|held| held.events < events);
+            self.tlbs.push(Held::of(self.program, world, events));
+        }
+    }
+}
+
 #[test]
 fn a_round_is_shown_step_by_step() {
     let source = load("cow-reuse").unwrap();
     let program = compile(&source, &Settings::default()).unwrap();
     let row = KernelRow::parse("5.10").unwrap();
-    let options = SimOptions { pte_events: true, ..SimOptions::default() };
-    let ran = Ran::model(&program, sim::run(&program, &row, &options).unwrap());
+    let options = SimOptions { pte_events: true, shows: true, ..SimOptions::default() };
+    let mut watcher = Watcher { program: &program, rounds: Vec::new(), tlbs: Vec::new() };
+    let mut run = sim::run_with(&program, &row, &options, &mut watcher).unwrap();
+    let Watcher { rounds, tlbs, .. } = watcher;
+    run.rounds = rounds;
+    let ran = Ran::model(&program, run);
     let explanation = Explanation { program: &program, ran: &ran, at: 0 };
-    let page = html::explain(&explanation, &made());
+    let page = html::explain(&explanation, &tlbs, &made());
     let (data, _) = checked(&page);
     let events = data["events"].as_array().unwrap().len();
     let walk: Value = serde_json::from_str(&element(&page, "walk-0-data")).unwrap();
@@ -158,6 +183,14 @@ fn a_round_is_shown_step_by_step() {
     for part in ["task", "tlb", "pending", "page", "frame"] {
         assert!(changes(place(part)) > 0, "{part} never changes");
     }
+    // The page that is read is in the TLB after that, and not any more when it was paged out.
+    let held = |at: usize| walk["steps"][at]["set"].as_array().unwrap().iter();
+    let tlb = place("tlb");
+    let told: Vec<&str> = (0..events)
+        .flat_map(|at| held(at).filter(|set| set[0] == tlb).map(|set| set[1].as_str().unwrap()))
+        .collect();
+    assert!(told.iter().any(|pages| pages.contains("heap[0]")), "{told:?}");
+    assert!(told.iter().any(|pages| !pages.contains("heap[0]")), "{told:?}");
     let needless = data["events"]
         .as_array()
         .unwrap()

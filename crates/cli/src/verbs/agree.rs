@@ -176,6 +176,7 @@ fn judged(
         progress: &progress,
         keep: Keep::default(),
         events: None,
+        tlbs: Vec::new(),
     };
     let judged = agree::judge(target, &scenarios, &mut runs, &|| progress.done());
     let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;

@@ -296,6 +296,7 @@ fn compared(
         progress: &progress,
         keep: Keep { figures, ..Keep::default() },
         events: with.events.as_deref().map(Spool::new).transpose()?,
+        tlbs: Vec::new(),
     };
     let mut status = EXPECTED;
     let mut results = Vec::new();

@@ -18,15 +18,17 @@ pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     let sink = output.to(args.page.output.as_deref())?;
-    let entries = args.page.format == PageFormat::Html;
+    let shown = args.page.format == PageFormat::Html;
     let progress = Progress::spinner();
     let mut runs = Runs {
         memory: Memory::new(args.memory.max_memory),
         progress: &progress,
-        keep: Keep { figures: 0, round: Some(args.round), choices: true, entries },
+        keep: Keep { figures: 0, round: Some(args.round), choices: true, shown },
         events: None,
+        tlbs: Vec::new(),
     };
     let (target, status) = spec.target(&program, &mut runs)?;
+    let tlbs = std::mem::take(&mut runs.tlbs);
     drop(progress);
     let ran = match target.outcome {
         Outcome::Ran(ran) => ran,
@@ -48,7 +50,7 @@ pub fn explain(args: &ExplainArgs, output: &Output) -> Result<u8, Failure> {
             let scenario = quoted(scenario);
             let command = format!("needless compare {scenario} --format html -o compare.html");
             let next = [("The same scenario on other kernels", command)];
-            sink.result(&html::explain(&explanation, &made(&next)))?;
+            sink.result(&html::explain(&explanation, &tlbs, &made(&next)))?;
         }
         PageFormat::Text => {
             sink.result(&text(&explanation, sink.style()))?;

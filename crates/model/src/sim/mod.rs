@@ -62,6 +62,8 @@ pub struct SimOptions {
     pub paranoid: bool,
     /// Mark where a processor may fault or not ([`EventKind::MayFault`](crate::event::EventKind::MayFault)).
     pub choices: bool,
+    /// Show the world to who watches, after each operation and fault. Slow; for a single round that people look at.
+    pub shows: bool,
     /// Run each round but the first as the runner repeats one that was disturbed.
     pub repeats: bool,
     /// Begin the warm-up again after so many of its rounds, once, as the runner does where one was disturbed; 0: never.
@@ -75,6 +77,7 @@ impl Default for SimOptions {
             memory: 16 << 30,
             paranoid: false,
             choices: false,
+            shows: false,
             repeats: false,
             renews_after: 0,
         }

@@ -1,5 +1,6 @@
 //! Who looks on while a program runs: takes each round, and can stop the run.
 
+use super::SimWorld;
 use crate::run::Round;
 
 /// Where a run is.
@@ -15,6 +16,10 @@ pub struct Look {
 pub trait Watch {
     /// A round is over. The next one uses the same memory.
     fn round(&mut self, round: &Round);
+
+    /// What there is after an operation or a fault, with how many events the round has so far. Only where
+    /// [`SimOptions::shows`](super::SimOptions::shows) asks for it.
+    fn world(&mut self, _: &SimWorld, _events: usize) {}
 
     /// Called every few thousand operations and faults, within rounds and outside. An error, which
     /// says why, stops the run.

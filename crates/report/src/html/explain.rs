@@ -1,7 +1,8 @@
 //! The page of one round, event by event.
 //!
 //! Events tell what a CPU runs, what becomes of page-table entries and frames, and which flushes are asked for and done.
-//! They do not tell what a TLB holds: instead of that its last flush is shown.
+//! They do not tell what a TLB holds. The model shows that after each operation and fault; of a real kernel the last
+//! flush is shown instead.
 
 use super::frame::{LINES, Made, Page, list};
 use super::stepper::{MOST_STEPS, Mark, Part, Place, Recorder, Step, Walk};
@@ -13,22 +14,62 @@ use maud::html;
 use needless_model::account::thread_name;
 use needless_model::addr::{Pfn, Vpn};
 use needless_model::event::{Event, EventKind, FlushReason};
-use needless_model::program::Program;
+use needless_model::program::{Area, Program};
+use needless_model::sim::SimWorld;
 use std::collections::BTreeMap;
 
 /// What of the data may be left out.
 const MAY_GO: &[&str] = &["/events"];
 
 /// How to read what is shown.
-const HINTS: [&str; 2] = [
-    "Events do not tell what a TLB holds: its last flush is shown instead.",
-    "Page-table entries and frames are shown from their first event on.",
-];
+const TLBS: &str = "What a TLB holds is shown as it is when an operation or a fault is over.";
+const NO_TLBS: &str = "Events do not tell what a TLB holds: its last flush is shown instead.";
+const FIRST: &str = "Page-table entries and frames are shown from their first event on.";
 
-/// The page of a round.
-pub fn explain(explanation: &Explanation<'_>, made: &Made) -> String {
+/// The most pages of an area that are looked for in TLBs.
+const MOST_PAGES: usize = 512;
+
+/// What the TLBs of the model hold when an operation or a fault is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// How many events the round has by then.
+    pub events: usize,
+    /// By CPU: runs of pages whose translations it holds, of the address space that it has loaded.
+    pub cpus: Vec<Vec<String>>,
+}
+
+impl Held {
+    /// What they hold now.
+    pub fn of(program: &Program, world: &SimWorld, events: usize) -> Held {
+        let cpus = world.tlbs.cpus.iter().zip(world.cpus.iter());
+        let held = cpus.map(|(tlb, cpu)| {
+            let epoch = tlb.epoch(cpu.asid);
+            let of_area = |area: &Area| {
+                let pages: Vec<Vpn> = area.range.iter().take(MOST_PAGES).collect();
+                let held = pages.chunk_by(|a, b| tlb.holds(*a, epoch) == tlb.holds(*b, epoch));
+                let held = held.filter(|run| tlb.holds(run[0], epoch));
+                held.map(|run| name(program, run)).collect::<Vec<String>>()
+            };
+            program.areas.iter().flat_map(of_area).collect()
+        });
+        Held { events, cpus: held.collect() }
+    }
+}
+
+/// Pages that follow each other: `heap[3]`, `heap[0] to heap[7]`.
+fn name(program: &Program, run: &[Vpn]) -> String {
+    let name = |page: &Vpn| program.page_name(*page).unwrap_or_else(|| page.to_string());
+    match run {
+        [] => String::new(),
+        [one] => name(one),
+        [first, .., last] => format!("{} to {}", name(first), name(last)),
+    }
+}
+
+/// The page of a round; `tlbs` is what the model showed, in order, or nothing.
+pub fn explain(explanation: &Explanation<'_>, tlbs: &[Held], made: &Made) -> String {
     let Explanation { program, ran, at } = *explanation;
-    let walk = walk(explanation);
+    let walk = walk(explanation, tlbs);
     let mut sentences = vec![format!("needless in each round: {}", answer::of_run(ran))];
     if explanation.events().is_empty() {
         sentences.push(no_events(ran));
@@ -81,13 +122,15 @@ fn needless(explanation: &Explanation<'_>) -> Vec<(Option<usize>, String)> {
 }
 
 /// The events as steps.
-fn walk(explanation: &Explanation<'_>) -> Walk {
+fn walk(explanation: &Explanation<'_>, tlbs: &[Held]) -> Walk {
     let Explanation { program, ran, at } = *explanation;
     let title = format!("Round {at} on {}, event by event", ran.run.target);
     let events = explanation.events();
+    let hints = [if tlbs.is_empty() { NO_TLBS } else { TLBS }, FIRST];
     let mut round = Round {
-        recorder: Recorder::new(title, HINTS.map(str::to_owned).into()),
+        recorder: Recorder::new(title, hints.map(str::to_owned).into()),
         program,
+        tlbs,
         waits: BTreeMap::new(),
     };
     let most = events.iter().map(|event| event.cpu.index() + 1).max().unwrap_or(0);
@@ -96,9 +139,11 @@ fn walk(explanation: &Explanation<'_>) -> Walk {
             round.recorder.set(Place::of_cpu(part, cpu), String::new());
         }
     }
+    round.hold(0);
     round.recorder.begin();
-    for event in events.iter().take(MOST_STEPS) {
+    for (at, event) in events.iter().take(MOST_STEPS).enumerate() {
         round.happens(event);
+        round.hold(at + 1);
         let verdict = explanation.verdict(event);
         let needless = verdict.is_some_and(|verdict| verdict.is_needless());
         round.recorder.step(Step {
@@ -121,11 +166,21 @@ fn walk(explanation: &Explanation<'_>) -> Walk {
 struct Round<'a> {
     recorder: Recorder,
     program: &'a Program,
+    /// What TLBs hold; nothing if that is not known.
+    tlbs: &'a [Held],
     /// By CPU that asked: how many CPUs have yet to answer it.
     waits: BTreeMap<usize, u64>,
 }
 
 impl Round<'_> {
+    /// After so many events TLBs hold this.
+    fn hold(&mut self, events: usize) {
+        let Some(held) = self.tlbs.iter().find(|held| held.events == events) else { return };
+        for (cpu, pages) in held.cpus.iter().enumerate() {
+            self.recorder.set(Place::of_cpu(Part::Tlb, cpu), pages.join("\n"));
+        }
+    }
+
     fn happens(&mut self, event: &Event) {
         let cpu = event.cpu.index();
         let runs = match event.kind {
@@ -156,8 +211,10 @@ impl Round<'_> {
                 self.pending(cpu);
             }
             EventKind::Flush { reason, .. } => {
-                let said = what(self.program, event, LINES);
-                self.recorder.set(Place::of_cpu(Part::Tlb, cpu), said);
+                if self.tlbs.is_empty() {
+                    let said = what(self.program, event, LINES);
+                    self.recorder.set(Place::of_cpu(Part::Tlb, cpu), said);
+                }
                 if matches!(reason, FlushReason::RemoteShootdown | FlushReason::RemoteWrongCpu) {
                     self.answered(cpu);
                 }

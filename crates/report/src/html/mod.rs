@@ -21,7 +21,7 @@ mod study;
 pub use agree::agree;
 pub use check::{Follower, checked, litmus, replayed};
 pub use compare::compare;
-pub use explain::explain;
+pub use explain::{Held, explain};
 pub use frame::Made;
 pub use run::run;
 pub use stat::stat;

@@ -50,7 +50,7 @@ impl Held {
                 let held = held.filter(|run| tlb.holds(run[0], epoch));
                 held.map(|run| name(program, run)).collect::<Vec<String>>()
             };
-            program.areas.iter().flat_map(of_area).collect()
+            program.areas.iter().flat_map(of_area).collect::<Vec<String>>()
         });
         Held { events, cpus: held.collect() }
     }

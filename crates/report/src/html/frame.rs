@@ -32,7 +32,6 @@ pub struct Made {
 }
 
 /// The parts of a page.
-#[derive(Default)]
 pub(super) struct Page<'a> {
     /// What it is about.
     pub title: String,

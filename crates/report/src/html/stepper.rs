@@ -82,8 +82,8 @@ pub(super) struct Step {
     pub note: String,
     /// What marks it.
     pub mark: Mark,
-    /// The places that it changed, by number, with their values.
-    set: Vec<(usize, String)>,
+    /// The places that it changed, by number, with their values; [`Recorder::step`] fills it.
+    pub set: Vec<(usize, String)>,
 }
 
 /// A walk that is being recorded.

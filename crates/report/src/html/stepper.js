@@ -37,6 +37,7 @@
     const values = data.start.slice();
     const before = data.steps.map(() => []);
     const shown = [];
+    const ownRow = [];
     const cpuHeads = [];
     let at = first;
     let changed = [];
@@ -74,6 +75,7 @@
           const row = lines.insertRow();
           head(row, place.name, "row");
           cellOf(row, shown, index);
+          ownRow[index] = row;
         }
         stage.append(list);
       }
@@ -82,6 +84,8 @@
     const fill = (index, old) => {
       const cell = shown[index];
       if (!cell) return;
+      // A page or a frame of which nothing is known yet has no row.
+      if (ownRow[index]) ownRow[index].hidden = values[index] === "";
       cell.replaceChildren(...values[index].split("\n").map((line) => element("p", line || "–")));
       cell.className = old === undefined ? "" : "changed";
       if (old) cell.append(element("span", old.replaceAll("\n", "; "), "old"));

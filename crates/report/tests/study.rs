@@ -307,6 +307,8 @@ fn study_page() {
         assert!(first.contains(there), "{there}: {first}");
     }
     for there in [
+        "Needless in a round: one (cow-reuse, pages=1)",
+        "needless: shootdown 1",
         "Published beside ours, relation by relation",
         "holds: as many as were published",
         "ours: 4",

@@ -2,11 +2,15 @@
 
 use super::chart::{Bar, Curve, Part, Row, bars, curves};
 use super::frame::{Cell, Made, Page, list, table, words};
+use crate::notes::{needless_word, per_round};
 use crate::study::{
-    Block, PartResult, RelationResult, Studied, document, number, sides, with_numbers,
+    Block, PartResult, RelationResult, RunResult, Studied, TargetResult, document, number, sides,
+    with_numbers,
 };
 use maud::{Markup, html};
+use needless_model::verdict::Needless;
 use needless_scenario::study::{Column, Sweep};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What of the data may be left out, in this order.
 const MAY_GO: &[&str] = &["/parts/*/contrasts", "/parts/*/runs/*/targets/*/findings", "/parts"];
@@ -22,6 +26,7 @@ pub fn study(studied: &Studied, made: &Made) -> String {
         title,
         answer: laid_out(first.into_iter().map(without_heading).collect()),
         picture: html! {
+            (needless(studied))
             (published(studied))
             @for part in &studied.parts {
                 @for sweep in &part.sweeps { (curves_of(sweep, part)) }
@@ -97,6 +102,56 @@ fn answered(answers: &[(String, String)]) -> Markup {
             }
         }
     }
+}
+
+/// What was needless in a round, run by run; the first run is open.
+fn needless(studied: &Studied) -> Markup {
+    let runs = studied.parts.iter().flat_map(|part| &part.runs);
+    let found = |run: &&RunResult| run.targets.iter().any(|target| !of_target(target).is_empty());
+    html! {
+        @for (at, run) in runs.filter(found).enumerate() {
+            details open[at == 0] {
+                summary { "Needless in a round: " (run.name) " (" (run.scenario) ")" }
+                (of_run(run))
+            }
+        }
+    }
+}
+
+fn of_run(run: &RunResult) -> Markup {
+    let there = || run.targets.iter().filter(|target| target.rounds > 0);
+    let kinds: BTreeSet<Needless> =
+        there().flat_map(|target| of_target(target).into_keys()).collect();
+    let kinds: Vec<Needless> = kinds.into_iter().collect();
+    let row = |target: &TargetResult| {
+        let of = of_target(target);
+        let parts = kinds.iter().enumerate().filter_map(|(kind, what)| {
+            let total = *of.get(what)?;
+            let often = per_round(total, target.rounds);
+            let said = format!("{} {often}", needless_word(*what));
+            Some(Part { kind, value: total as f64 / target.rounds as f64, said })
+        });
+        let bar = Bar {
+            name: "needless".to_owned(),
+            parts: parts.collect(),
+            empty: "nothing that was judged".to_owned(),
+            quiet: false,
+        };
+        Row { name: target.target.clone(), bars: vec![bar], most: None }
+    };
+    let names: Vec<&str> = kinds.iter().map(|what| needless_word(*what)).collect();
+    bars("By target", &names, &there().map(row).collect::<Vec<Row>>())
+}
+
+/// What was needless on a target, in all rounds. Interrupts go with their shootdowns.
+fn of_target(target: &TargetResult) -> BTreeMap<Needless, u64> {
+    let mut totals = BTreeMap::new();
+    for (finding, total) in &target.findings {
+        if finding.what != Needless::Interrupt {
+            *totals.entry(finding.what).or_default() += total;
+        }
+    }
+    totals
 }
 
 /// The relations that name a published figure, each with its two sides.

@@ -65,7 +65,7 @@ pub fn json(stat: &Stat<'_>) -> Value {
 /// A run with its answer.
 fn run(run: &Observation) -> Value {
     let mut value = json!(run);
-    value["answer"] = json!(answer::answer(run));
+    value["answer"] = json!(answer(run));
     value
 }
 
@@ -78,7 +78,7 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
 pub(crate) fn parts(stat: &Stat<'_>, style: Style) -> Vec<String> {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let summary = summary(stat, style);
-    let answer = stat.runs.last().and_then(answer::answer);
+    let answer = stat.runs.last().and_then(answer);
     let mut parts = vec![match &answer {
         Some(answer) => answer::lines(answer, &summary, style),
         None => summary,

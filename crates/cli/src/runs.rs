@@ -204,11 +204,7 @@ impl Watch for Watcher<'_, '_> {
             return;
         }
         let held = Held::of(self.program, world, events);
-        match self.tlbs.last_mut() {
-            Some(last) if last.cpus == held.cpus => {}
-            Some(last) if last.events == events => *last = held,
-            _ => self.tlbs.push(held),
-        }
+        Held::note(&mut self.tlbs, held);
     }
 
     fn look(&mut self, at: Look) -> Result<(), String> {

@@ -148,8 +148,7 @@ impl Watch for Watcher<'_> {
 
     fn world(&mut self, world: &SimWorld, events: usize) {
         if self.rounds.is_empty() {
-            self.tlbs.retain(|held| held.events < events);
-            self.tlbs.push(Held::of(self.program, world, events));
+            Held::note(&mut self.tlbs, Held::of(self.program, world, events));
         }
     }
 }

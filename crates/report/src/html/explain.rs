@@ -54,6 +54,20 @@ impl Held {
         });
         Held { events, cpus: held.collect() }
     }
+
+    /// Adds what they hold now to what they held before. Where the number of events went back, a round began: what
+    /// they held by then is what it began with.
+    pub fn note(all: &mut Vec<Held>, now: Held) {
+        let began = all.last().is_some_and(|last| last.events > now.events);
+        if began && let Some(last) = all.pop() {
+            *all = vec![Held { events: 0, ..last }];
+        }
+        match all.last_mut() {
+            Some(last) if last.cpus == now.cpus => {}
+            Some(last) if last.events == now.events => *last = now,
+            _ => all.push(now),
+        }
+    }
 }
 
 /// Pages that follow each other: `heap[3]`, `heap[0] to heap[7]`.
@@ -251,5 +265,20 @@ impl Round<'_> {
 
     fn name(&self, page: Vpn) -> String {
         self.program.page_name(page).unwrap_or_else(|| page.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_begins_with_what_the_one_before_left() {
+        let held = |events, pages: &str| Held { events, cpus: vec![vec![pages.to_owned()]] };
+        let mut all = Vec::new();
+        for (events, pages) in [(3, "a"), (9, "b"), (1, "b"), (4, "c"), (4, "d"), (5, "d")] {
+            Held::note(&mut all, held(events, pages));
+        }
+        assert_eq!(all, [held(0, "b"), held(4, "d")]);
     }
 }

@@ -156,16 +156,32 @@ fn of_target(target: &TargetResult) -> BTreeMap<Needless, u64> {
 
 /// The relations that name a published figure, each with its two sides.
 fn published(studied: &Studied) -> Markup {
-    let named = |relation: &&RelationResult| {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-        let mut names = relation.formula.split(|c: char| !is_part(c));
-        names.any(|name| studied.study.given.iter().any(|given| given.name == name))
-    };
-    let relations = studied.parts.iter().flat_map(|part| &part.relations).filter(named);
-    let rows: Vec<Row> = relations.filter_map(row).collect();
+    let given = studied.study.given.iter().map(|given| given.name.as_str());
+    let given: BTreeSet<&str> = given.collect();
+    let mut rows = Vec::new();
+    for part in &studied.parts {
+        // A figure that is computed from a published one is published, too.
+        let mut published = given.clone();
+        loop {
+            let computed = part.figures.iter().filter(|figure| names(&figure.origin, &published));
+            let computed: BTreeSet<&str> = computed.map(|figure| figure.name.as_str()).collect();
+            if computed.is_subset(&published) {
+                break;
+            }
+            published.extend(computed);
+        }
+        let told = part.relations.iter().filter(|relation| names(&relation.formula, &published));
+        rows.extend(told.filter_map(row));
+    }
     html! {
         @if !rows.is_empty() { (bars("Published beside ours, relation by relation", &[], &rows)) }
     }
+}
+
+/// Whether a formula has one of these names.
+fn names(formula: &str, of: &BTreeSet<&str>) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    formula.split(|c: char| !is_part(c)).any(|name| of.contains(name))
 }
 
 fn row(relation: &RelationResult) -> Option<Row> {

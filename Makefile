@@ -5,7 +5,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs
+.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs gallery
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -103,6 +103,9 @@ stat-kernels: setup ## what `needless stat` counts, workload by workload, on eve
 
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
 	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test all what_is_called_needless
+
+gallery: native ## pages of studies, findings and scenarios: docs/gallery (docs/pages.md)
+	scripts/gallery.sh $(BIN)/needless
 
 docs: native ## the documents as a site with a search: target/docs/book/index.html
 	scripts/docs.sh $(BIN)/needless

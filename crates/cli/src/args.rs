@@ -60,6 +60,8 @@ pub enum Verb {
   needless compare cow-reuse -t kernel:./bzImage --expect 'shootdowns<=2'
                                                 a kernel of your own
   needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
+  needless compare cow-reuse --format html -o cow-reuse.html
+                                                a page to look at and to share
   needless compare old.json new.json            two saved results: what differs
   needless compare before.json after.json --per 100
                                                 two results of `needless stat`")]
@@ -76,7 +78,9 @@ pub enum Verb {
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:
   needless explain cow-reuse -t model:5.10              the first round
-  needless explain cow-reuse -t live --round 7")]
+  needless explain cow-reuse -t live --round 7
+  needless explain cow-reuse -t model:5.10 --format html -o round.html
+                                                        step by step")]
     Explain(ExplainArgs),
     /// Test whether real kernels match their model rows exactly.
     #[command(before_help = "Examples:
@@ -94,6 +98,8 @@ pub enum Verb {
   needless check pageout-read -t model:5.10          property by property
   needless check pageout-read -t model:6.12,mutant=unmap-not-flushed
                                                      how this mutant fails
+  needless check pageout-read --format html -o race.html
+                                                     the mutant's race, step by step
   needless check mprotect-reclaim -t model:7.3 --cpus 3
   needless check --catalogue                         every litmus test
   needless check --catalogue --larger                each with one more CPU
@@ -223,6 +229,17 @@ pub struct PoliciesArgs {
     pub format: FormatArgs,
 }
 
+/// How results are printed that can be a page, and where they go.
+#[derive(Clone, Debug, Args)]
+pub struct PageArgs {
+    /// Write the result to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
+    pub output: Option<PathBuf>,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = PageFormat::Text)]
+    pub format: PageFormat,
+}
+
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -254,7 +271,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub detail: DetailArgs,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub page: PageArgs,
 }
 
 /// How detailed a text is.
@@ -310,6 +327,9 @@ pub struct CompareArgs {
     pub memory: MemoryArgs,
     #[command(flatten)]
     pub detail: DetailArgs,
+    /// Write the result to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
+    pub output: Option<PathBuf>,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,
@@ -366,7 +386,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub page: PageArgs,
 }
 
 /// Arguments of `agree`.
@@ -428,7 +448,7 @@ pub struct AgreeArgs {
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub page: PageArgs,
 }
 
 /// Arguments of `kernels`.
@@ -572,7 +592,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub page: PageArgs,
 }
 
 /// Reads a positive number of seconds.
@@ -846,6 +866,17 @@ pub enum Format {
     Json,
 }
 
+/// How results are printed that can be a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageFormat {
+    /// For people.
+    Text,
+    /// For programs; the schemas are in docs/schema.
+    Json,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
+}
+
 /// How comparisons are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
@@ -857,6 +888,8 @@ pub enum CompareFormat {
     Junit,
     /// TAP 14: a line for each of these test cases.
     Tap,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
 }
 
 /// How `stat` prints.
@@ -868,6 +901,8 @@ pub enum StatFormat {
     Json,
     /// OpenMetrics, for Prometheus: one sample (docs/stat.md lists the families).
     Openmetrics,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
 }
 
 /// How studies are printed.
@@ -879,6 +914,8 @@ pub enum StudyFormat {
     Json,
     /// Markdown, for documents.
     Md,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
 }
 
 /// When to use colour.

@@ -13,6 +13,7 @@ mod inherited;
 mod interrupt;
 mod memory;
 mod output;
+mod page;
 mod perfetto;
 mod runs;
 mod source;

@@ -10,6 +10,7 @@
 
 use crate::args::{Cli, Color};
 use crate::failure::Failure;
+use crate::files::{Readers, can_write, write_text};
 use anstream::{AutoStream, ColorChoice};
 use clap::Parser;
 use miette::MietteHandlerOpts;
@@ -18,6 +19,7 @@ use needless_report::Style;
 use needless_report::style::number;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -84,6 +86,53 @@ impl Output {
     /// Prints the command that the user may want next.
     pub fn next(&self, command: &str) -> Result<(), Failure> {
         self.result(&format!("\n{}", self.style.dim(format!("next: {}", foreign::line(command)))))
+    }
+}
+
+/// Where a result goes: to standard output, or to a file.
+pub struct Sink<'a> {
+    output: &'a Output,
+    file: Option<&'a Path>,
+}
+
+impl Output {
+    /// Where a result goes. That a file cannot be written is told before long work.
+    pub fn to<'a>(&'a self, file: Option<&'a Path>) -> Result<Sink<'a>, Failure> {
+        file.map_or(Ok(()), can_write)?;
+        Ok(Sink { output: self, file })
+    }
+}
+
+impl Sink<'_> {
+    /// How a result looks there. A file has no colours, and the usual width.
+    pub fn style(&self) -> Style {
+        match self.file {
+            Some(_) => Style { unicode: self.output.style.unicode, ..Style::PLAIN },
+            None => self.output.style,
+        }
+    }
+
+    /// Whether that is a file, which is written once.
+    pub fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Writes the result.
+    pub fn result(&self, text: &str) -> Result<(), Failure> {
+        match self.file {
+            Some(path) => write_text(path, Readers::Usual, &format!("{}\n", text.trim_end())),
+            None => self.output.result(text),
+        }
+    }
+
+    /// Writes the result as a JSON document.
+    pub fn json(&self, document: &serde_json::Value) -> Result<(), Failure> {
+        self.result(&json_text(document))
+    }
+
+    /// Names the command that one would want next, where people read.
+    pub fn next(&self, command: &str) -> Result<(), Failure> {
+        if self.is_file() { Ok(()) } else { self.output.next(command) }
     }
 }
 

@@ -9,7 +9,8 @@ use needless_model::fold::Folding;
 use needless_model::kernels::KernelRow;
 use needless_model::program::{OpKind, Program};
 use needless_model::run::{Round, TargetRun};
-use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
+use needless_model::sim::{self, Look, SimError, SimOptions, SimWorld, Watch};
+use needless_report::html::Held;
 use std::time::{Duration, Instant};
 
 /// How often memory is read and progress is reported.
@@ -35,6 +36,8 @@ pub struct Keep {
     pub round: Option<u32>,
     /// Whether to keep the places where a processor may or may not fault.
     pub choices: bool,
+    /// Changes of page-table entries, and what TLBs hold in the round whose events are kept.
+    pub shown: bool,
 }
 
 /// Runs, and what they have in common.
@@ -47,6 +50,8 @@ pub struct Runs<'a> {
     pub keep: Keep,
     /// Where their events go.
     pub events: Option<Spool>,
+    /// What TLBs held in the round whose events are kept, if that is shown.
+    pub tlbs: Vec<Held>,
 }
 
 /// A run of the model.
@@ -72,7 +77,7 @@ impl Runs<'_> {
 
     /// Runs a program in a row, as the reference for the rounds of another run.
     pub fn reference(&mut self, program: &Program, row: &KernelRow) -> Result<Modelled, SimError> {
-        self.watched(program, row, Keep { figures: 1, round: None, choices: true }, None)
+        self.watched(program, row, Keep { figures: 1, choices: true, ..Keep::default() }, None)
     }
 
     /// The kinds of round of a program in a row.
@@ -96,16 +101,24 @@ impl Runs<'_> {
             looked: Instant::now(),
             keep,
             kept: Vec::new(),
+            program,
+            over: 0,
+            tlbs: Vec::new(),
             folding: Folding::new(program, every),
             events: self.events.as_mut().zip(events_of),
         };
         let options = SimOptions {
             memory: self.memory.of_model(),
             choices: keep.choices,
+            pte_events: keep.shown,
+            shows: keep.shown,
             ..SimOptions::default()
         };
         let mut run = sim::run_with(program, row, &options, &mut watcher)?;
-        let Watcher { folding, kept, .. } = watcher;
+        let Watcher { folding, kept, tlbs, .. } = watcher;
+        if keep.shown {
+            self.tlbs = tlbs;
+        }
         let account = folding.finish(&run.unseen);
         run.witness.attempted = u32::try_from(account.total).unwrap_or(u32::MAX);
         run.rounds = kept;
@@ -167,6 +180,11 @@ struct Watcher<'a, 'p> {
     looked: Instant,
     keep: Keep,
     kept: Vec<Round>,
+    program: &'p Program,
+    /// Rounds that are over.
+    over: u32,
+    /// What TLBs held in the round that is kept.
+    tlbs: Vec<Held>,
     folding: Folding<'p>,
     events: Option<(&'a mut Spool, String)>,
 }
@@ -180,6 +198,15 @@ impl Watch for Watcher<'_, '_> {
         if self.keep.round == Some(round.index) {
             self.kept.push(round.clone());
         }
+        self.over += 1;
+    }
+
+    fn world(&mut self, world: &SimWorld, events: usize) {
+        if self.keep.round != Some(self.over) {
+            return;
+        }
+        let held = Held::of(self.program, world, events);
+        Held::note(&mut self.tlbs, held);
     }
 
     fn look(&mut self, at: Look) -> Result<(), String> {

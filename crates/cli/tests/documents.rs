@@ -245,7 +245,7 @@ fn commands_in_the_model(text: &str) -> Vec<String> {
         .filter(|line| {
             !line.contains([';', '…', '<', '>', '|', '$', '\'']) && !line.contains(".kdl")
         })
-        .filter(|line| !line.contains("ROW") && !line.contains(".json"))
+        .filter(|line| !line.contains("ROW") && !line.contains(".json") && !line.contains(".html"))
         .map(str::to_owned)
         .collect()
 }

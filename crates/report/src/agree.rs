@@ -6,6 +6,7 @@ mod text;
 
 pub use document::document;
 pub use json::json;
+pub(crate) use text::{closing, remarks};
 pub use text::{differences, text};
 
 use crate::compare::{Ran, Reference};
@@ -195,7 +196,7 @@ impl TargetAgreement {
     }
 
     /// The totals of each group that occurs. Last come those of all scenarios, under `all`.
-    fn by_group(&self) -> Vec<(&'static str, Totals)> {
+    pub(crate) fn by_group(&self) -> Vec<(&'static str, Totals)> {
         let groups: BTreeSet<Group> =
             self.scenarios.iter().flat_map(|scenario| scenario.groups.iter().copied()).collect();
         let of = |group| self.scenarios.iter().filter(move |s| s.groups.contains(&group));

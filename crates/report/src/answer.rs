@@ -41,7 +41,7 @@ struct Judged {
 }
 
 /// The kinds that the answer names. Interrupts are left out: each follows from a shootdown.
-const JUDGED: [Judged; 5] = [
+static JUDGED: [Judged; 5] = [
     judged(Counter::Faults, Counter::NeedlessFaults, "fault", "faults"),
     judged(Counter::Retries, Counter::NeedlessRetries, "retry", "retries"),
     judged(Counter::Copies, Counter::NeedlessCopies, "copy", "copies"),
@@ -61,6 +61,38 @@ pub(crate) const fn counts_needless(counter: Counter) -> bool {
 /// The counters of needless things that an answer names.
 pub fn needless_counters() -> impl Iterator<Item = Counter> {
     JUDGED.iter().map(|judged| judged.needless)
+}
+
+/// What a run did of one kind of thing that gets verdicts, in a round.
+pub(crate) struct Share {
+    judged: &'static Judged,
+    /// How many there were; `None`: it is unknown.
+    pub all: Option<u64>,
+    /// How many of these were needless; `None`: it is unknown.
+    pub needless: Option<u64>,
+}
+
+impl Share {
+    /// So many of the kind: `1 copy`.
+    pub(crate) fn counted(&self, many: u64) -> String {
+        counted(many, self.judged)
+    }
+}
+
+/// The names of the kinds of things that get verdicts, in the order of [`shares`].
+pub(crate) fn kinds() -> Vec<&'static str> {
+    JUDGED.iter().map(|judged| judged.many).collect()
+}
+
+/// What a run did in a round, kind by kind.
+pub(crate) fn shares(ran: &Ran) -> Vec<Share> {
+    let typical = |counter| ran.account.typical(counter);
+    let share = |judged: &'static Judged| Share {
+        judged,
+        all: typical(judged.all),
+        needless: typical(judged.needless),
+    };
+    JUDGED.iter().map(share).collect()
 }
 
 /// The lines of the answer, with targets of one answer on one line.

@@ -38,11 +38,13 @@ pub struct Replayed {
     pub violation: Option<Violation>,
 }
 
-/// The table of litmus tests: one line for each kernel row. Unexpected results are below their
-/// line.
-pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
-    let header = ["litmus test", "kernel row", "found", "expected", "states", "s"];
-    let rows = verdicts.iter().map(|(name, case, verdict)| {
+/// The columns of the table of litmus tests.
+pub(crate) const HEADER: [&str; 6] =
+    ["litmus test", "kernel row", "found", "expected", "states", "s"];
+
+/// The rows of the table of litmus tests.
+pub(crate) fn rows(verdicts: &[(String, Case, CaseResult)]) -> Vec<Vec<String>> {
+    let row = |(name, case, verdict): &(String, Case, CaseResult)| {
         let (found, states) = match &verdict.report {
             Ok(report) => (found(report), report.states.to_string()),
             Err(_) => ("failed".to_owned(), String::new()),
@@ -50,29 +52,37 @@ pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
         let expected = if verdict.unexpected.is_empty() { "yes" } else { "NO" };
         let seconds = format!("{:.2}", verdict.took.as_secs_f64());
         vec![name.clone(), case.row.clone(), found, expected.to_owned(), states, seconds]
-    });
-    let mut text = plain_table(&header, rows.collect(), 0..4, style);
-    text.push_str("\n\n");
-    let mut unexpected = 0;
-    for (name, case, verdict) in verdicts.iter().filter(|(_, _, v)| !v.unexpected.is_empty()) {
-        unexpected += 1;
-        for what in &verdict.unexpected {
-            let line = format!("{name} on {}: {what}", case.row);
-            text += &style.wrap(&style.warn(line), 2);
-            text.push('\n');
-        }
-    }
+    };
+    verdicts.iter().map(row).collect()
+}
+
+/// What came of all litmus tests.
+pub(crate) fn closing(verdicts: &[(String, Case, CaseResult)]) -> String {
     let states: usize =
         verdicts.iter().filter_map(|(_, _, v)| Some(v.report.as_ref().ok()?.states)).sum();
-    text += &format!(
+    let unexpected = verdicts.iter().filter(|(_, _, v)| !v.unexpected.is_empty()).count();
+    format!(
         "{}, {states} states; {}",
         count(verdicts.len(), "case"),
         match unexpected {
             0 => "every verdict is as expected".to_owned(),
             n => format!("{n} NOT as expected"),
         }
-    );
-    text
+    )
+}
+
+/// The table of litmus tests: one line for each kernel row; what is unexpected stands under it.
+pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
+    let mut text = plain_table(&HEADER, rows(verdicts), 0..4, style);
+    text.push_str("\n\n");
+    for (name, case, verdict) in verdicts {
+        for what in &verdict.unexpected {
+            let line = format!("{name} on {}: {what}", case.row);
+            text += &style.wrap(&style.warn(line), 2);
+            text.push('\n');
+        }
+    }
+    text + &closing(verdicts)
 }
 
 /// The result on a row, as text.

@@ -179,6 +179,16 @@ impl Case<'_> {
 
 /// The cases with an expectation, a line each.
 pub fn text(cases: &[Case<'_>], style: Style) -> String {
+    let line = |line: &String| style.wrap(line, 4) + "\n";
+    let lines: String = lines(cases, style).iter().map(line).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\n{}\n{lines}", style.bold("expected")),
+    }
+}
+
+/// What came of each expectation.
+pub(crate) fn lines(cases: &[Case<'_>], style: Style) -> Vec<String> {
     let line = |case: &Case<'_>| {
         let (name, target) = (case.name(), case.target);
         let line = match &case.verdict {
@@ -188,13 +198,9 @@ pub fn text(cases: &[Case<'_>], style: Style) -> String {
                 format!("{target}: {name}: {}: {reason}", style.warn("not decided"))
             }
         };
-        style.wrap(&style.charset(&line), 4) + "\n"
+        style.charset(&line)
     };
-    let lines: String = cases.iter().filter(|case| case.expectation.is_some()).map(line).collect();
-    match lines.is_empty() {
-        true => lines,
-        false => format!("\n{}\n{lines}", style.bold("expected")),
-    }
+    cases.iter().filter(|case| case.expectation.is_some()).map(line).collect()
 }
 
 /// The cases: every target's run and every expectation of it, in the order of the targets. If a

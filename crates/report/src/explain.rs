@@ -29,7 +29,7 @@ impl Explanation<'_> {
     }
 
     /// The events of the round. A run of the model has them only for the round that was asked for.
-    fn events(&self) -> &[Event] {
+    pub(crate) fn events(&self) -> &[Event] {
         let index = self.round().map(|round| round.index);
         let round = self.ran.run.rounds.iter().find(|round| Some(round.index) == index);
         round.map_or(&[], |round| &round.events)
@@ -40,7 +40,7 @@ impl Explanation<'_> {
     }
 
     /// The verdict on an event: its own, or the one transferred from the model.
-    fn verdict(&self, event: &Event) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, event: &Event) -> Option<Verdict> {
         let transferred = || {
             self.ran.reference.as_ref()?;
             let seen = &self.account()?.seen;
@@ -64,20 +64,34 @@ pub fn text(explanation: &Explanation<'_>, style: Style) -> String {
     let head = format!("{} on {}, round {at}", style.bold(&program.name), ran.run.target);
     let mut text = style.wrap(&head, 6) + "\n\n";
     if explanation.events().is_empty() {
-        let reason = ran.account.unknown.get(needless_model::account::SEQUENCE);
-        let why = reason.map_or("no event in this round".to_owned(), |r| format!("no events: {r}"));
-        return text + &style.wrap(&why, 6) + "\n";
+        return text + &style.wrap(&no_events(ran), 6) + "\n";
     }
     text += &listing(explanation, style);
-    if let Some(sequence) = explanation.account().and_then(|round| round.sequence.as_ref()) {
-        let line = format!("sequence: {}", style.charset(&sequence.to_string()));
+    if let Some(line) = sequence_line(explanation, style) {
         text += &format!("\n{}\n", style.wrap(&line, 10));
     }
-    if let Some(row) = explanation.borrowed() {
-        let line = format!("verdicts are those of {row}, whose sequence is the same");
+    if let Some(line) = borrowed_line(explanation) {
         text += &format!("{}\n", style.wrap(&line, 6));
     }
     text
+}
+
+/// Why there is nothing to list.
+pub(crate) fn no_events(ran: &Ran) -> String {
+    let reason = ran.account.unknown.get(needless_model::account::SEQUENCE);
+    reason.map_or("no event in this round".to_owned(), |reason| format!("no events: {reason}"))
+}
+
+/// The round's sequence.
+pub(crate) fn sequence_line(explanation: &Explanation<'_>, style: Style) -> Option<String> {
+    let sequence = explanation.account()?.sequence.as_ref()?;
+    Some(format!("sequence: {}", style.charset(&sequence.to_string())))
+}
+
+/// Whose verdicts are told, if they are another one's.
+pub(crate) fn borrowed_line(explanation: &Explanation<'_>) -> Option<String> {
+    let row = explanation.borrowed()?;
+    Some(format!("verdicts are those of {row}, whose sequence is the same"))
 }
 
 /// One event in words.
@@ -192,13 +206,15 @@ pub fn json(explanation: &Explanation<'_>) -> Value {
     })
 }
 
-fn operation<'a>(program: &'a Program, event: &Event) -> &'a str {
+/// The operation that an event belongs to.
+pub(crate) fn operation<'a>(program: &'a Program, event: &Event) -> &'a str {
     let text = event.op.and_then(|op| program.op_texts.get(op as usize));
     // The head of a block is enough: its body has operations of its own.
     text.and_then(|text| text.lines().next()).map_or("", str::trim)
 }
 
-fn verdict_text(verdict: Verdict) -> String {
+/// A verdict in words.
+pub(crate) fn verdict_text(verdict: Verdict) -> String {
     let judgement = if verdict.is_needless() { "NEEDLESS" } else { "needed" };
     let cause =
         verdict.caused_by.map(|seq| format!(" (caused by event {seq})")).unwrap_or_default();
@@ -329,7 +345,8 @@ fn flush(reason: FlushReason, pages: Option<u32>, asked: Option<u16>) -> String 
     format!("flush {reason}{asked}: {pages}")
 }
 
-fn pte(pte: Pte) -> String {
+/// A page-table entry in words.
+pub(crate) fn pte(pte: Pte) -> String {
     match pte {
         Pte::None => "none".to_owned(),
         Pte::Table(table) => format!("table {}", table.0),

@@ -23,16 +23,7 @@ pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
     text.push('\n');
     text += &table(comparison, style, detail);
     text.push('\n');
-    let sections = [
-        remarks(comparison),
-        steps(&comparison.steps, style),
-        needless(comparison),
-        sequences(comparison, style),
-        instructions(comparison, style),
-        unknown(comparison, detail),
-        witnesses(comparison),
-    ];
-    for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
+    for (heading, lines) in &sections(comparison, style, detail) {
         text.push('\n');
         if !heading.is_empty() {
             text += &format!("{}\n", style.bold(heading));
@@ -45,7 +36,22 @@ pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
     text
 }
 
-type Section = (&'static str, Vec<String>);
+/// A heading, which may be empty, and the lines under it.
+pub(crate) type Section = (&'static str, Vec<String>);
+
+/// What stands under the tables, as far as there is anything to say.
+pub(crate) fn sections(comparison: &Comparison, style: Style, detail: Detail) -> Vec<Section> {
+    let sections = [
+        remarks(comparison),
+        steps(&comparison.steps, style),
+        needless(comparison),
+        sequences(comparison, style),
+        instructions(comparison, style),
+        unknown(comparison, detail),
+        witnesses(comparison),
+    ];
+    sections.into_iter().filter(|(_, lines)| !lines.is_empty()).collect()
+}
 
 /// What a reader must know about the rows.
 fn remarks(comparison: &Comparison) -> Section {
@@ -175,6 +181,9 @@ pub(crate) const fn needless_word(what: Needless) -> &'static str {
     }
 }
 
+/// The heading of what explains the steps.
+pub(crate) const STEPS: &str = "policies that explain the steps (one changed at a time)";
+
 /// The explanations of each step.
 fn steps(steps: &[Step], style: Style) -> Section {
     let arrow = style.arrow();
@@ -186,10 +195,11 @@ fn steps(steps: &[Step], style: Style) -> Section {
         }
         lines.extend(changes.iter().map(|change| format!("{head} {}", change_text(change, arrow))));
     }
-    ("policies that explain the steps (one changed at a time)", lines)
+    (STEPS, lines)
 }
 
-fn change_text(change: &Change, arrow: &str) -> String {
+/// A change with what explains it.
+pub(crate) fn change_text(change: &Change, arrow: &str) -> String {
     let counter = |(counter, old, new): &(Counter, u64, u64)| {
         format!("{} {old} {arrow} {new}", counter.name().replace('_', " "))
     };

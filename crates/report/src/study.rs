@@ -13,6 +13,7 @@ mod overview;
 mod text;
 
 pub use answer::{MatrixResult, Sentence};
+pub(crate) use blocks::Block;
 pub use contrast::{CaseResult, ContrastResult};
 pub use document::{document, list_document};
 pub use markdown::markdown;
@@ -358,6 +359,13 @@ pub struct Tested {
 }
 
 impl PartResult {
+    /// Everything that is known of it.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        blocks::of_part(self, &mut blocks);
+        blocks
+    }
+
     /// The standing of everything that should hold.
     pub fn standings(&self) -> impl Iterator<Item = &Standing> {
         let checks = self.checks.iter().map(|check| &check.standing);
@@ -412,11 +420,16 @@ impl Studied {
         })
     }
 
-    fn blocks(&self, view: View) -> Vec<blocks::Block> {
+    fn blocks(&self, view: View) -> Vec<Block> {
         match view {
             View::Overview => overview::blocks(self),
             View::Details => blocks::details(self),
         }
+    }
+
+    /// The answer, what was tested, what failed, and what is not to be had.
+    pub(crate) fn results(&self) -> Vec<Block> {
+        overview::results(self).into_iter().chain(overview::lost(self)).collect()
     }
 }
 
@@ -441,6 +454,19 @@ pub(crate) fn with_numbers(relation: &RelationResult) -> String {
     format!("{} {sign} {}{}", number(left), number(right), within.unwrap_or_default())
 }
 
+/// The two sides of a relation, as it stands in the study.
+pub(crate) fn sides(formula: &str) -> (&str, &str) {
+    let words = formula.split(' ').scan(0, |at, word| {
+        let start = *at;
+        *at += word.len() + 1;
+        Some((start, word))
+    });
+    let sign = words.into_iter().find(|(_, word)| SIGNS.contains(word));
+    sign.map_or((formula, ""), |(at, word)| {
+        (formula[..at].trim_end(), formula[at + word.len()..].trim_start())
+    })
+}
+
 const SIGNS: [&str; 7] = ["=", "!=", "<", "<=", ">", ">=", "~"];
 
 /// The properties of the machine that reports show.
@@ -461,6 +487,13 @@ pub(crate) const TOLD: [&str; 11] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relation_has_two_sides() {
+        assert_eq!(sides("new / old ~ sends"), ("new / old", "sends"));
+        assert_eq!(sides("a <= b + c"), ("a", "b + c"));
+        assert_eq!(sides("no sign"), ("no sign", ""));
+    }
 
     #[test]
     fn numbers_are_readable() {

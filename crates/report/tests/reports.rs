@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod page;
 
 use common::{comparison, live, live_target, model, model_target, program};
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::explain::{self, Explanation};
 use needless_report::groups::Group;
+use needless_report::html::{self, Made};
 use needless_report::style::{Detail, columns};
 use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
 use needless_scenario::{Settings, compile, load};
@@ -289,6 +291,24 @@ fn agree_text() {
 #[test]
 fn agree_json() {
     insta::assert_json_snapshot!(agree::json(&agreements()));
+}
+
+#[test]
+fn agree_page() {
+    let page = html::agree(&agreements(), &Made::default());
+    let (data, figures) = page::checked(&page);
+    let groups = data["targets"][0]["groups"].as_object().unwrap().len();
+    assert_eq!(figures, 5 * groups);
+    for there in [
+        "4 run, 1 exact, 2 differing, 1 undecided",
+        "<td class=\"differs\">1 of 4</td>",
+        "live: refused: undecided: no swap device",
+        "live: 1 scenario not applicable: it has 2 CPUs of 3: wider",
+        "differed in 2 of 3 runs",
+    ] {
+        assert!(page.contains(there), "{there}: {page}");
+    }
+    assert!(page::element(&page, "data").contains("model:6.18"));
 }
 
 #[test]

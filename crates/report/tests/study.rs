@@ -1,11 +1,14 @@
 //! A study's report in every format.
 #![allow(clippy::unwrap_used)]
 
+mod page;
+
 use needless_model::counters::Counter;
 use needless_model::site::Site;
 use needless_model::verdict::{Finding, Needless, Reason};
 use needless_report::Style;
 use needless_report::cost::Price;
+use needless_report::html::{self, Made};
 use needless_report::saved::Row;
 use needless_report::study::{
     CaseResult, CheckResult, ContrastResult, CostsResult, Count, FigureResult, Margin, NOT_DECIDED,
@@ -328,6 +331,33 @@ fn study_text_in_ascii() {
 #[test]
 fn study_markdown() {
     insta::assert_snapshot!(markdown(&studied(), View::Details));
+}
+
+#[test]
+fn study_page() {
+    let page = html::study(&studied(), &Made::default());
+    let (data, figures) = page::checked(&page);
+    assert_eq!(data["study"], "copies");
+    assert_eq!(figures, 6, "two sides of three relations");
+    let first = page.split("<section id=\"picture\"").next().unwrap();
+    for there in ["<dt>How much?</dt>", "399935 shootdowns were published.", "<dt>Is it safe?</dt>"]
+    {
+        assert!(first.contains(there), "{there}: {first}");
+    }
+    for there in [
+        "Needless in a round: one (cow-reuse, pages=1)",
+        "needless: shootdown 1",
+        "Published beside ours, relation by relation",
+        "holds: as many as were published",
+        "ours: 4",
+        "sends / 100000: 3.999",
+        "class=\"wide\"",
+        "Every figure of the part shootdowns",
+        "UNDECIDED (status 3): live,events=off told nothing",
+    ] {
+        assert!(page.contains(there), "{there}");
+    }
+    assert!(page::element(&page, "data").contains("6.18.44"));
 }
 
 #[test]

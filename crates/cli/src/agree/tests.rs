@@ -79,7 +79,7 @@ fn judged(target: &mut Pretender, scenarios: &[Scenario]) -> TargetAgreement {
     let progress = crate::output::Progress::new("scenario", 0);
     let memory = crate::memory::Memory::new(None);
     let keep = crate::runs::Keep::default();
-    let mut runs = Runs { memory, progress: &progress, keep, events: None };
+    let mut runs = Runs { memory, progress: &progress, keep, events: None, tlbs: Vec::new() };
     judge(target, scenarios, &mut runs, &|| {}).unwrap()
 }
 
@@ -141,7 +141,7 @@ fn a_refusal_for_the_moment_is_tried_again() {
         let progress = crate::output::Progress::new("scenario", 0);
         let memory = crate::memory::Memory::new(None);
         let keep = crate::runs::Keep::default();
-        let mut runs = Runs { memory, progress: &progress, keep, events: None };
+        let mut runs = Runs { memory, progress: &progress, keep, events: None, tlbs: Vec::new() };
         let (row, own_row) = target.row();
         let kernel = Some(Kernel { release: None, row, own_row });
         let mut judge = Judge { target: &mut target, kernel, runs: &mut runs };

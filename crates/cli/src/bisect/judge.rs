@@ -73,6 +73,7 @@ impl Judge<'_> {
             progress: &self.progress,
             keep: Keep::default(),
             events: None,
+            tlbs: Vec::new(),
         };
         let spec = Spec::Kernel(Box::new(target.clone()));
         let (result, _) = spec.target(self.program, &mut runs)?;

@@ -151,7 +151,7 @@ fn blocks(
     memory: Memory,
     progress: &Progress,
 ) -> Result<Vec<Counters>, String> {
-    let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+    let mut runs = Runs { memory, progress, keep: Keep::default(), events: None, tlbs: Vec::new() };
     let account = runs.kinds(program, row).map_err(|error| error.to_string())?;
     let typical = account.typical_kind().map_or(0, |kind| kind.index);
     runs.keep.round = Some(typical);

@@ -77,7 +77,8 @@ impl Jobs {
             program.machine.thp = thp.or(program.machine.thp);
             jobs.programs.insert(label(&run.chosen), program);
         }
-        let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+        let mut runs =
+            Runs { memory, progress, keep: Keep::default(), events: None, tlbs: Vec::new() };
         // A bad target is reported before anything runs.
         let mut specs = Vec::new();
         for name in targets(parts) {
@@ -151,7 +152,8 @@ impl Jobs {
         memory: Memory,
         progress: &Progress,
     ) -> Result<bool, Failure> {
-        let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+        let mut runs =
+            Runs { memory, progress, keep: Keep::default(), events: None, tlbs: Vec::new() };
         let mut measured = false;
         for (run, target) in timed(part).into_iter().filter(|(_, target)| only.has(target)) {
             let spec = match Spec::parse(target) {

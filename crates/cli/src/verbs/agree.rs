@@ -1,12 +1,13 @@
 //! `agree`: compares the model with real kernels.
 
 use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
-use crate::args::{AgreeArgs, Draw, Format};
+use crate::args::{AgreeArgs, Draw, PageFormat};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
 use crate::interrupt;
 use crate::memory::Memory;
 use crate::output::{Output, Progress, tell, tell_laid_out};
+use crate::page::made;
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use needless_model::kernels::KernelRow;
 use needless_report::agree::{
     Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
 };
+use needless_report::html;
 use needless_scenario::random::{Optional, Target};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -38,18 +40,20 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     }
     args.report.as_deref().map_or(Ok(()), can_write)?;
     args.keep.as_deref().map_or(Ok(()), can_write_into)?;
+    let sink = output.to(args.page.output.as_deref())?;
     let seeds = seeds_of(args)?;
     interrupt::listen();
     let mut agreements = on_all(&specs, args, *seeds.start())?;
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
     let kept = args.keep.as_deref().map_or(Ok(()), keeps);
-    match args.format.format {
-        Format::Json => output.json(&json(&agreements))?,
-        Format::Text => {
-            output.result(&text(&agreements, output.style))?;
+    match args.page.format {
+        PageFormat::Json => sink.json(&json(&agreements))?,
+        PageFormat::Html => sink.result(&html::agree(&agreements, &made(&[])))?,
+        PageFormat::Text => {
+            sink.result(&text(&agreements, sink.style()))?;
             let named = args.scenarios.first().map_or("cow-reuse", |name| name);
-            output.next(&format!("needless compare {named}"))?;
+            sink.next(&format!("needless compare {named}"))?;
         }
     }
     if let Some(status) = interrupt::asked() {
@@ -173,6 +177,7 @@ fn judged(
         progress: &progress,
         keep: Keep::default(),
         events: None,
+        tlbs: Vec::new(),
     };
     let judged = agree::judge(target, &scenarios, &mut runs, &|| progress.done());
     let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;

@@ -2,13 +2,15 @@
 
 use super::program;
 use crate::args::{
-    CompareArgs, CompareFormat, Format, MemoryArgs, RunArgs, ScenarioChoice, StudyArgs, StudyFormat,
+    CompareArgs, CompareFormat, MemoryArgs, PageFormat, RunArgs, ScenarioChoice, StudyArgs,
+    StudyFormat,
 };
 use crate::avoided;
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
-use crate::output::{Output, Progress, tell_failure};
+use crate::output::{Output, Progress, Sink, tell_failure};
+use crate::page::{made, quoted};
 use crate::runs::{Keep, Runs};
 use crate::spool::Spool;
 use crate::targets::{self, Spec};
@@ -18,7 +20,7 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
 use needless_report::saved::{self, Saved};
 use needless_report::stat::{SavedStat, stat_differences, stat_document, stat_text};
-use needless_report::{ci, json, notes};
+use needless_report::{ci, html, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
@@ -35,28 +37,40 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let figures = args.format.format == Format::Json;
+    let sink = output.to(args.page.output.as_deref())?;
+    let format = args.page.format;
+    let figures = format != PageFormat::Text;
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, std::slice::from_ref(&spec), &with)?;
-    if let ([Target { name, outcome: Outcome::Unavailable { reason, help }, .. }], Format::Text) =
-        (comparison.targets.as_slice(), args.format.format)
+    if let (
+        [Target { name, outcome: Outcome::Unavailable { reason, help }, .. }],
+        PageFormat::Text,
+    ) = (comparison.targets.as_slice(), format)
     {
         let (target, reason, help) = (name.clone(), reason.clone(), help.clone());
         return Err(Failure::Target { target, reason, help, status });
     }
-    match args.format.format {
-        Format::Json => output.json(&json::comparison(&comparison))?,
-        Format::Text => {
-            output.result(&needless_report::run::text(
-                &comparison,
-                output.style,
-                args.detail.detail(),
-            ))?;
-            output.next(&format!("needless explain {} -t {named}", args.choice.scenario))?;
+    let scenario = &args.choice.scenario;
+    match format {
+        PageFormat::Json => sink.json(&json::comparison(&comparison))?,
+        PageFormat::Html => {
+            sink.result(&html::run(&comparison, &made(&[steps(scenario, named)])))?
+        }
+        PageFormat::Text => {
+            let detail = args.detail.detail();
+            sink.result(&needless_report::run::text(&comparison, sink.style(), detail))?;
+            sink.next(&format!("needless explain {scenario} -t {named}"))?;
         }
     }
     write_events(spool, &comparison)?;
     Ok(status)
+}
+
+/// What shows one round step by step.
+fn steps(scenario: &str, target: &str) -> (&'static str, String) {
+    let [scenario, target] = [scenario, target].map(quoted);
+    let command = format!("needless explain {scenario} -t {target} --format html -o explain.html");
+    ("One round, step by step", command)
 }
 
 /// The study to run, if the name is that of a study and not of a scenario. All of the study runs,
@@ -80,11 +94,12 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
         verbose: args.detail.verbose,
         part: None,
         targets: args.target.iter().cloned().collect(),
-        output: None,
+        output: args.page.output.clone(),
         memory: args.memory,
-        format: match args.format.format {
-            Format::Text => StudyFormat::Text,
-            Format::Json => StudyFormat::Json,
+        format: match args.page.format {
+            PageFormat::Text => StudyFormat::Text,
+            PageFormat::Json => StudyFormat::Json,
+            PageFormat::Html => StudyFormat::Html,
         },
     }))
 }
@@ -108,7 +123,8 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
 /// Compares two saved results.
 fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8, Failure> {
     let paths = [Path::new(&args.choice.scenario), other];
-    if let Some(status) = compare_stat(args, paths, output)? {
+    let sink = output.to(args.output.as_deref())?;
+    if let Some(status) = compare_stat(args, paths, &sink)? {
         return Ok(status);
     }
     if args.per.is_some() {
@@ -122,9 +138,9 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     let names = paths.map(foreign::path);
     let names = [names[0].as_str(), names[1].as_str()];
     match args.format {
-        CompareFormat::Json => output.json(&saved::document(&differences, names))?,
-        CompareFormat::Text => output.result(&saved::text(&differences, names, output.style))?,
-        CompareFormat::Junit | CompareFormat::Tap => {
+        CompareFormat::Json => sink.json(&saved::document(&differences, names))?,
+        CompareFormat::Text => sink.result(&saved::text(&differences, names, sink.style()))?,
+        CompareFormat::Junit | CompareFormat::Tap | CompareFormat::Html => {
             return Err(Failure::Usage {
                 message: "saved results are compared as text or as JSON".into(),
                 help: "leave out --format, or use --format json".into(),
@@ -138,7 +154,7 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
 fn compare_stat(
     args: &CompareArgs,
     paths: [&Path; 2],
-    output: &Output,
+    sink: &Sink<'_>,
 ) -> Result<Option<u8>, Failure> {
     // A file that cannot be read is reported when it is read as a result of `run` or `compare`.
     let text = |path: &Path| needless_files::read_text(path, MOST_SAVED).unwrap_or_default();
@@ -158,9 +174,9 @@ fn compare_stat(
     let names = paths.map(foreign::path);
     let names = [names[0].as_str(), names[1].as_str()];
     match args.format {
-        CompareFormat::Json => output.json(&stat_document(&differences, names))?,
-        CompareFormat::Text => output.result(&stat_text(&differences, names, output.style))?,
-        CompareFormat::Junit | CompareFormat::Tap => {
+        CompareFormat::Json => sink.json(&stat_document(&differences, names))?,
+        CompareFormat::Text => sink.result(&stat_text(&differences, names, sink.style()))?,
+        CompareFormat::Junit | CompareFormat::Tap | CompareFormat::Html => {
             return Err(Failure::Usage {
                 message: "results of `stat` are compared as text or as JSON".into(),
                 help: "leave out --format, or use --format json".into(),
@@ -202,14 +218,15 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     }
     specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let figures = args.format == CompareFormat::Json;
+    let sink = output.to(args.output.as_deref())?;
+    let figures = matches!(args.format, CompareFormat::Json | CompareFormat::Html);
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, &specs, &with)?;
-    let cases = match args.expect.is_empty() && matches!(args.format, CompareFormat::Json) {
+    let cases = match args.expect.is_empty() && figures {
         true => Vec::new(),
         false => expect::cases(&comparison, &args.expect),
     };
-    print(args, &comparison, &cases, &specs, output)?;
+    print(args, &comparison, &cases, &specs, &sink)?;
     write_events(spool, &comparison)?;
     Ok(if status == EXPECTED { standing(&cases) } else { status })
 }
@@ -219,19 +236,25 @@ fn print(
     comparison: &Comparison,
     cases: &[Case<'_>],
     specs: &[Spec],
-    output: &Output,
+    sink: &Sink<'_>,
 ) -> Result<(), Failure> {
     let name = &comparison.program.name;
+    let scenario = &args.choice.scenario;
+    let target = || specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]).name();
     match args.format {
-        CompareFormat::Json => output.json(&json::expected(comparison, cases)),
-        CompareFormat::Junit => output.result(&ci::junit(name, cases).map_err(no_xml)?),
-        CompareFormat::Tap => output.result(&ci::tap(name, cases)),
+        CompareFormat::Json => sink.json(&json::expected(comparison, cases)),
+        CompareFormat::Junit => sink.result(&ci::junit(name, cases).map_err(no_xml)?),
+        CompareFormat::Tap => sink.result(&ci::tap(name, cases)),
+        CompareFormat::Html => {
+            let safe = "Whether what kernels do is safe: every litmus test in every interleaving";
+            let next = [steps(scenario, &target()), (safe, "needless check --catalogue".into())];
+            sink.result(&html::compare(comparison, cases, &made(&next)))
+        }
         CompareFormat::Text => {
-            let text = notes::text(comparison, output.style, args.detail.detail());
-            let text = text + &expect::text(cases, output.style);
-            output.result(&text)?;
-            let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]);
-            output.next(&format!("needless explain {} -t {}", args.choice.scenario, target.name()))
+            let text = notes::text(comparison, sink.style(), args.detail.detail());
+            let text = text + &expect::text(cases, sink.style());
+            sink.result(&text)?;
+            sink.next(&format!("needless explain {scenario} -t {}", target()))
         }
     }
 }
@@ -272,8 +295,9 @@ fn compared(
     let mut runs = Runs {
         memory: Memory::new(with.memory.max_memory),
         progress: &progress,
-        keep: Keep { figures, round: None, choices: false },
+        keep: Keep { figures, ..Keep::default() },
         events: with.events.as_deref().map(Spool::new).transpose()?,
+        tlbs: Vec::new(),
     };
     let mut status = EXPECTED;
     let mut results = Vec::new();

@@ -4,10 +4,12 @@ use crate::args::{Cpus, FailOn, StatArgs, StatFormat};
 use crate::failure::{DIFFERENCE, EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
 use crate::files::{Readers, can_write, write_text};
 use crate::output::{Output, Progress, json_text};
+use crate::page::made;
 use crate::perfetto::Drawing;
 use crate::targets;
 use needless_live::limits;
 use needless_model::foreign;
+use needless_report::html;
 use needless_report::stat::{Stat, json, openmetrics, text};
 use needless_watch::signals::Signals;
 use needless_watch::tracepoints::Extent;
@@ -26,6 +28,12 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         return Err(Failure::Usage {
             message,
             help: "leave out -r, or use --format json".to_owned(),
+        });
+    }
+    if args.format == StatFormat::Html && args.output.is_none() && !args.command.is_empty() {
+        return Err(Failure::Usage {
+            message: "a page would go to standard error, beside what the command writes".into(),
+            help: "name a file with -o, as in --format html -o stat.html".into(),
         });
     }
     if !limits::has_proc() {
@@ -106,6 +114,7 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
     let document = match args.format {
         StatFormat::Json => json_text(&json(&stat)),
         StatFormat::Openmetrics => openmetrics(&stat),
+        StatFormat::Html => html::stat(&stat, &made(&[])),
         StatFormat::Text if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
         StatFormat::Text if args.command.is_empty() => text(&stat, output.style),
         StatFormat::Text => text(&stat, output.style_beside()),

@@ -5,8 +5,10 @@ use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, write_text};
 use crate::memory::Memory;
 use crate::output::{Output, Progress, json_text};
+use crate::page::made;
 use crate::study::{self, Only};
 use needless_report::Style;
+use needless_report::html;
 use needless_report::study::{
     Studied, Totals, View, document, list_document, list_text, markdown, text,
 };
@@ -63,6 +65,7 @@ fn rendered(studied: &Studied, args: &StudyArgs, style: Style) -> String {
         StudyFormat::Text => text(studied, view, style),
         StudyFormat::Json => json_text(&document(studied)),
         StudyFormat::Md => markdown(studied, view),
+        StudyFormat::Html => html::study(studied, &made(&[])),
     }
 }
 
@@ -88,6 +91,13 @@ fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let text = match args.format {
         StudyFormat::Json => json_text(&list_document(&studies)),
         StudyFormat::Text | StudyFormat::Md => list_text(&studies, output.style),
+        StudyFormat::Html => {
+            return Err(Failure::Usage {
+                message: "the list of studies is no page".into(),
+                help: "name a study, as in `needless study cow-reuse --format html -o study.html`"
+                    .into(),
+            });
+        }
     };
     match &args.output {
         Some(path) => write(path, &text)?,

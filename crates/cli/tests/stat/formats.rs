@@ -209,3 +209,29 @@ fn what_faults_waited_for_is_told_in_every_format() {
         assert!(reads.map(|sample| sample[2].as_f64().unwrap()).sum::<f64>() >= 1.0, "{page}");
     }
 }
+
+/// The page of a command whose words would be markup.
+#[test]
+fn a_page_has_the_figures_of_its_data_and_names_stay_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stat.html");
+    let command = ["sh", "-c", "ls > /dev/null", "<img src=x>"];
+    let args = [&["--format", "html", "-o", path.to_str().unwrap(), "--"][..], &command].concat();
+    let (status, _, stderr) = ran(&args);
+    assert_eq!(status, 0, "{stderr}");
+    let page = fs::read_to_string(&path).unwrap();
+    let (data, figures) = page::checked(&page);
+    let faults = data["runs"][0]["events"]["faults"].as_array().unwrap();
+    assert!(!faults.is_empty() && figures >= 2 * faults.len(), "{figures} figures");
+    assert_eq!(data["subject"], command.join(" "));
+    assert!(!page.contains("<img") && page.contains("&lt;img src=x&gt;"));
+    assert!(page::element(&page, "data").contains("\\u003cimg"));
+}
+
+/// Without a file a page would mix with what the command writes.
+#[test]
+fn a_page_of_a_command_needs_a_file() {
+    let (status, _, stderr) = ran(&["--format", "html", "--", "true"]);
+    assert_eq!(status, 2, "{stderr}");
+    assert!(stderr.contains("-o"), "{stderr}");
+}

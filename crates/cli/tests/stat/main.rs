@@ -5,6 +5,8 @@
 mod cases;
 mod formats;
 mod names;
+#[path = "../../../report/tests/page/mod.rs"]
+mod page;
 mod signals;
 
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -103,6 +103,8 @@ pub(super) struct Machine<'p, 'w> {
     /// The threads that can continue, in the order of their turns.
     queue: VecDeque<usize>,
     paranoid: bool,
+    /// Who watches sees the world after each operation and fault.
+    shows: bool,
     /// Whether each round runs as if the one before it had been disturbed.
     pub(super) repeats: bool,
     /// The number of warm-up rounds after which the warm-up restarts; 0 if it does not, or already
@@ -141,10 +143,11 @@ impl<'p, 'w> Machine<'p, 'w> {
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
             paranoid: options.paranoid,
+            shows: options.shows,
             repeats: options.repeats,
             renews_after: options.renews_after,
             watch,
-            until_look: if options.paranoid { 1 } else { LOOK_EVERY },
+            until_look: if options.paranoid || options.shows { 1 } else { LOOK_EVERY },
             round: Round::default(),
             rounds: 0,
             splits: Splits::default(),
@@ -558,11 +561,14 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     pub(super) fn look(&mut self) -> Result<(), Box<SimError>> {
-        self.until_look = if self.paranoid { 1 } else { LOOK_EVERY };
+        self.until_look = if self.paranoid || self.shows { 1 } else { LOOK_EVERY };
         if self.world.log.overflowed || self.world.room.was_refused() {
             return Err(self.over_the_bound());
         }
         let look = Look { rounds: self.rounds, events: self.world.log.events.len() };
+        if self.shows {
+            self.watch.world(self.world, look.events);
+        }
         let looked = self.watch.look(look);
         looked.map_err(|reason| Box::new(SimError::Stopped { op: self.op_at(), reason }))
     }

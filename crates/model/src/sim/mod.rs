@@ -64,6 +64,8 @@ pub struct SimOptions {
     /// Whether the log marks where a processor may choose to fault
     /// ([`EventKind::MayFault`](crate::event::EventKind::MayFault)).
     pub choices: bool,
+    /// Show the world to who watches, after each operation and fault. Slow; for a single round that people look at.
+    pub shows: bool,
     /// Whether each round but the first runs as if the runner repeated it after a disturbance.
     pub repeats: bool,
     /// The number of warm-up rounds after which the warm-up restarts once, as the runner does after
@@ -78,6 +80,7 @@ impl Default for SimOptions {
             memory: 16 << 30,
             paranoid: false,
             choices: false,
+            shows: false,
             repeats: false,
             renews_after: 0,
         }

@@ -1,5 +1,6 @@
 //! The watcher of a run: it gets each round, and can stop the run.
 
+use super::SimWorld;
 use crate::run::Round;
 
 /// The progress of a run.
@@ -15,6 +16,10 @@ pub struct Look {
 pub trait Watch {
     /// Called after each round. The next round reuses its memory.
     fn round(&mut self, round: &Round);
+
+    /// What there is after an operation or a fault, with how many events the round has so far. Only where
+    /// [`SimOptions::shows`](super::SimOptions::shows) asks for it.
+    fn world(&mut self, _: &SimWorld, _events: usize) {}
 
     /// Called every few thousand operations and faults, inside and outside rounds. An error stops
     /// the run, and contains the reason.

@@ -17,40 +17,53 @@ const NAMES: usize = 4;
 pub fn text(targets: &[TargetAgreement], style: Style) -> String {
     let mut text = String::new();
     for target in targets {
-        for scenario in &target.scenarios {
-            if let Standing::Undecided(reason) = &scenario.standing {
-                let (name, word) = (&scenario.name, style.warn("undecided"));
-                let line = format!("{}: {name}: {word}: {reason}", target.target);
-                text += &(style.wrap(&line, 4) + "\n");
-            }
-        }
-        for (reason, names) in target.lacking() {
-            let scenarios = count(names.len(), "scenario");
-            let line = format!("{}: {scenarios} not applicable: {reason}", target.target);
-            text += &(style.wrap(&format!("{line}: {}", some(&names)), 4) + "\n");
+        for line in remarks(target, style) {
+            text += &(style.wrap(&line, 4) + "\n");
         }
         text += &differences(target, style);
     }
     text += &format!("\n{}\n", table(targets, style));
     for target in targets {
-        let retries = match target.retries() {
-            0 => String::new(),
-            retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
-        };
-        let chosen = match target.rounds_by_choice() {
-            0 => String::new(),
-            rounds => format!(
-                "; in {} the processor took faults that are its choice (docs/agreement.md, rule 11)",
-                count(rounds, "exact round")
-            ),
-        };
-        let without = match target.drawn_without.as_slice() {
-            [] => String::new(),
-            lacks => format!("; random scenarios drawn without {}", lacks.join(", ")),
-        };
-        text += &(style.wrap(&format!("{}{retries}{chosen}{without}", target.heading()), 4) + "\n");
+        text += &(style.wrap(&closing(target), 4) + "\n");
     }
     text
+}
+
+/// What was not decided, and what is not applicable.
+pub(crate) fn remarks(target: &TargetAgreement, style: Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    for scenario in &target.scenarios {
+        if let Standing::Undecided(reason) = &scenario.standing {
+            let (name, word) = (&scenario.name, style.warn("undecided"));
+            lines.push(format!("{}: {name}: {word}: {reason}", target.target));
+        }
+    }
+    for (reason, names) in target.lacking() {
+        let scenarios = count(names.len(), "scenario");
+        let line = format!("{}: {scenarios} not applicable: {reason}", target.target);
+        lines.push(format!("{line}: {}", some(&names)));
+    }
+    lines
+}
+
+/// Which kernel was held against which row, and how its runs went.
+pub(crate) fn closing(target: &TargetAgreement) -> String {
+    let retries = match target.retries() {
+        0 => String::new(),
+        retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
+    };
+    let chosen = match target.rounds_by_choice() {
+        0 => String::new(),
+        rounds => format!(
+            "; in {} the processor took faults that are its choice (docs/agreement.md, rule 11)",
+            count(rounds, "exact round")
+        ),
+    };
+    let without = match target.drawn_without.as_slice() {
+        [] => String::new(),
+        lacks => format!("; random scenarios drawn without {}", lacks.join(", ")),
+    };
+    format!("{}{retries}{chosen}{without}", target.heading())
 }
 
 /// The differences on one kernel, in full.

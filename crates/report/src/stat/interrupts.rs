@@ -42,7 +42,8 @@ pub(super) fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Str
     text + &held(&counted.collect::<Vec<_>>(), last, style)
 }
 
-pub(super) fn party(party: &Party) -> String {
+/// Who it is: a thread with its process, or a part of the kernel.
+pub(crate) fn party(party: &Party) -> String {
     let kind = if party.kernel_thread { "kernel thread " } else { "" };
     match (party.tid, party.pid) {
         (Some(tid), Some(pid)) if tid != pid => format!("{} ({pid}, thread {tid})", party.name),

@@ -9,7 +9,9 @@ mod interrupts;
 mod memory;
 mod openmetrics;
 
+pub(crate) use answer::answer;
 pub use compare::{SavedStat, stat_differences, stat_document, stat_text};
+pub(crate) use interrupts::party;
 pub use memory::By;
 pub use openmetrics::openmetrics;
 
@@ -64,15 +66,20 @@ pub fn json(stat: &Stat<'_>) -> Value {
 /// A run with its answer.
 fn run(run: &Observation) -> Value {
     let mut value = json!(run);
-    value["answer"] = json!(answer::answer(run));
+    value["answer"] = json!(answer(run));
     value
 }
 
 /// The report as text.
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
+    parts(stat, style).join("\n")
+}
+
+/// The parts of the text: the answer, or what was watched, then the tables.
+pub(crate) fn parts(stat: &Stat<'_>, style: Style) -> Vec<String> {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let summary = summary(stat, style);
-    let answer = stat.runs.last().and_then(answer::answer);
+    let answer = stat.runs.last().and_then(answer);
     let mut parts = vec![match &answer {
         Some(answer) => answer::lines(answer, &summary, style),
         None => summary,
@@ -109,7 +116,7 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
     parts.push(missing(stat, style));
     parts.extend(watching(&seen, stat, style));
     parts.retain(|part| !part.is_empty());
-    parts.join("\n")
+    parts
 }
 
 fn summary(stat: &Stat<'_>, style: Style) -> String {
@@ -474,7 +481,7 @@ fn spread(values: &[u64], show: impl Fn(u64) -> String) -> String {
 }
 
 /// Nanoseconds with the unit that fits.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.2} us", ns as f64 / 1e3),

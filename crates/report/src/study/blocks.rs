@@ -15,7 +15,7 @@ use needless_scenario::study::{Column, Size, Sweep};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece of the report.
-pub(super) enum Block {
+pub(crate) enum Block {
     /// A heading, with the text that follows it on its line.
     Heading(String, String),
     /// A smaller heading.
@@ -112,7 +112,7 @@ pub(super) fn count_of(number: usize, noun: &str) -> String {
     }
 }
 
-fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
+pub(super) fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.push(Block::Heading(part.name.clone(), part.doc.join(" ")));
     part.runs.iter().for_each(|run| of_run(run, blocks));
     part.tables.iter().for_each(|table| of_table(table, blocks));

@@ -10,6 +10,15 @@ use std::collections::BTreeMap;
 const NAMED_ROWS: usize = 3;
 
 pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
+    let mut blocks = results(studied);
+    let parts: Vec<&str> = studied.parts.iter().map(|part| part.name.as_str()).collect();
+    blocks.push(Block::Line(format!("details: -v, or --part {}", parts.join("|"))));
+    blocks.extend(lost(studied));
+    blocks
+}
+
+/// What the first screen says of the study.
+pub(super) fn results(studied: &Studied) -> Vec<Block> {
     let study = &studied.study;
     let mut blocks = heading(studied);
     blocks.extend(studied.answers().iter().map(sentence));
@@ -21,9 +30,6 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
     blocks.push(Block::Caption("conditions".to_owned()));
     blocks.extend(study.size.as_ref().map(|size| Block::Line(sizes(size))));
     blocks.push(environment(studied));
-    let parts: Vec<&str> = studied.parts.iter().map(|part| part.name.as_str()).collect();
-    blocks.push(Block::Line(format!("details: -v, or --part {}", parts.join("|"))));
-    blocks.extend(lost(studied));
     blocks
 }
 

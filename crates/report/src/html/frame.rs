@@ -167,7 +167,7 @@ pub(super) fn laid_out(text: &str, name: &str) -> Markup {
 
 /// A cell of a table.
 pub(super) enum Cell {
-    /// Words.
+    /// Words alone.
     Words(String),
     /// A figure: its text, its place in the raw data, and what stands behind it.
     Figure {

@@ -1,5 +1,5 @@
-//! A walk through steps: of a schedule that the checker found, or of a round. What is shown has places: what a CPU runs,
-//! what its TLB may hold, which flushes it has yet to do, page-table entries, frames. A step gives some of them other
+//! A walk through steps: of a schedule that the checker found, or of a round. What is shown has places: what a CPU
+//! runs, what its TLB may hold, which flushes it has yet to do, page-table entries, frames. A step gives some of them other
 //! values. The script shows one step at a time; the table below has all of them.
 
 use super::embed;
@@ -54,7 +54,7 @@ impl Place {
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mark {
-    /// Nothing.
+    /// Nothing marks it.
     #[default]
     None,
     /// It was needless.

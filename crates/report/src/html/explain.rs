@@ -1,8 +1,8 @@
 //! The page of one round, event by event.
 //!
 //! Events tell what a CPU runs, what becomes of page-table entries and frames, and which flushes are asked for and
-//! done. They do not tell what a TLB holds. The model shows that after each operation and fault; of a real kernel the last
-//! flush is shown instead.
+//! done. They do not tell what a TLB holds. The model shows that after each operation and fault; of a real kernel the
+//! last flush is shown instead.
 
 use super::frame::{LINES, Made, Page, list};
 use super::stepper::{MOST_STEPS, Mark, Part, Place, Recorder, Step, Walk};

@@ -353,7 +353,7 @@ fn study_page() {
         "sends / 100000: 3.999",
         "class=\"wide\"",
         "Every figure of the part shootdowns",
-        "UNDECIDED (status 3): live,events=off told nothing",
+        "UNDECIDED (status 3): live,events=off lost 2 of 9 runs",
     ] {
         assert!(page.contains(there), "{there}");
     }

@@ -1,5 +1,6 @@
-//! Pages in a browser: nothing is requested, nothing is wrong, nothing is wider than the window; keys go from step to
-//! step. A page is shown in a frame as wide as a telephone and as wide as a screen, and tells what it finds there.
+//! Pages in a browser: nothing is requested, nothing is wrong, nothing is wider than the window;
+//! keys go from step to step. A page is shown in a frame as wide as a telephone and as wide as a
+//! screen, and tells what it finds there.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;

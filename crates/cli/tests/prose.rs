@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const WIDTH: usize = 100;
-const WIDTH_OF_COMMENTS: usize = 120;
 
 /// The root of the repository.
 fn root() -> PathBuf {
@@ -73,9 +72,10 @@ fn habits(text: &str) -> Vec<(usize, &'static str)> {
             found.push((at, "is one word: say what it is, with its unit"));
         }
     }
-    let long = text.lines().enumerate().filter(|(_, line)| {
-        line.trim_start().starts_with("//") && line.chars().count() > WIDTH_OF_COMMENTS
-    });
+    let long = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.trim_start().starts_with("//") && line.chars().count() > WIDTH);
     found.extend(long.map(|(at, _)| (at + 1, "is too long a line of a comment")));
     found
 }

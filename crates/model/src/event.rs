@@ -232,8 +232,8 @@ pub enum Tlbi {
     Vale1is,
     /// Invalidates the last-level entry of an address on this CPU.
     Vale1,
-    /// Invalidates addresses or an address space on all CPUs (x86). `TLBSYNC` waits until they have.
-    /// How many pages one instruction covers depends on the processor. A flush counts as one.
+    /// Invalidates addresses or an address space on all CPUs (x86). `TLBSYNC` waits until they
+    /// have. How many pages one instruction covers depends on the processor. A flush counts as one.
     Invlpgb,
 }
 

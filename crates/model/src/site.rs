@@ -324,8 +324,8 @@ sites! {
     BroadcastTlbFlush = "broadcast_tlb_flush" in "arch/x86/mm/tlb.c";
     /// Gives an address space that many CPUs use an identifier that all CPUs share.
     ConsiderGlobalAsid = "consider_global_asid" in "arch/x86/mm/tlb.c";
-    /// A CPU's invalidation at the request of another CPU (arm64's TLBI, AMD's INVLPGB), which is no
-    /// part of the kernel.
+    /// A CPU's invalidation at the request of another CPU (arm64's TLBI, AMD's INVLPGB), which is
+    /// no part of the kernel.
     TlbiBroadcast = "TLBI" in "(processor)";
     /// Links a page table into the table above it.
     PteAlloc = "__pte_alloc" in "mm/memory.c";

@@ -41,8 +41,8 @@ pub struct Arguments {
     /// otherwise as many as the machine has
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=3))]
     cpus: Option<u32>,
-    /// Pages that the reader reads before each look at the page: more than its TLB holds, so that no
-    /// TLB keeps the page's old translation
+    /// Pages that the reader reads before each look at the page: more than its TLB holds, so that
+    /// no TLB keeps the page's old translation
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     evict: u32,
     /// Leave the control out: rounds with clean pages only

@@ -1,5 +1,5 @@
-//! Whatever may decide what happens next is in the key of a state, and in the footprint of the step that
-//! changed it.
+//! Whatever may decide what happens next is in the key of a state, and in the footprint of the step
+//! that changed it.
 #![allow(clippy::unwrap_used)]
 
 use super::State;
@@ -62,8 +62,8 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
     ]
 }
 
-/// What a step's footprint has no bit for: locks are noted where they are taken, threads are told apart
-/// anyway, and the rest is a step's own.
+/// What a step's footprint has no bit for: locks are noted where they are taken, threads are told
+/// apart anyway, and the rest is a step's own.
 const NOT_SHARED: [&str; 5] = ["locks", "loaded", "just freed", "violation", "threads"];
 
 const MM: MmId = mm_of(ProcessId::FIRST);

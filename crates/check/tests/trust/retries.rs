@@ -1,4 +1,5 @@
-//! Second tries of faults: what they find, what is asked of them, and what other architectures make of them.
+//! Second tries of faults: what they find, what is asked of them, and what other architectures make
+//! of them.
 
 use crate::{explore, litmus_test, row};
 use needless_check::{Options, Property, Report, check};

@@ -172,7 +172,8 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet, pages: 
 
 /// A walk has found the mark of an unmap whose batch is not flushed yet.
 ///
-/// Source: mm/rmap.c:flush_tlb_batched_pending (5.10), arch_flush_tlb_batched_pending (6.12 to 7.3).
+/// Source: mm/rmap.c:flush_tlb_batched_pending (5.10), arch_flush_tlb_batched_pending (6.12 to
+/// 7.3).
 pub fn arch_flush_tlb_batched_pending(env: &mut impl Env, mm: MmId) {
     let site = Site::FlushTlbBatchedPending;
     match (env.arch().tlb_code, env.policies().arm64_pending) {

@@ -47,7 +47,8 @@ const FIXES: [Fix; 7] = [
         since: &[((6, 12), 107, 111), ((6, 18), 15, 44)],
         apply: |policies| policies.huge_unprotect = HugeUnprotect::IfChanged,
     },
-    // "arm64/mm: Close theoretical race where stale TLB entry remains valid" (reviewed for stable on 23 June 2025)
+    // "arm64/mm: Close theoretical race where stale TLB entry remains valid" (reviewed for stable
+    // on 23 June 2025)
     Fix {
         since: &[((6, 12), 34, 35)],
         apply: |policies| policies.arm64_pending = Arm64Pending::Flush,

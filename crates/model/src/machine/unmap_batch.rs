@@ -102,8 +102,8 @@ pub struct Deferred {
     pub batch: UnmapBatch,
     /// The number of batched flushes that are under way.
     pub flushing: u32,
-    /// How many lists of pages have left their flush since the last one that reached all CPUs. Only a
-    /// mutant asks, and only then are they counted.
+    /// How many lists of pages have left their flush since the last one that reached all CPUs. Only
+    /// a mutant asks, and only then are they counted.
     pub lists: u32,
     /// The frames that wait for a flush, oldest first, with one reference each, and the frames that
     /// their contents moved to.

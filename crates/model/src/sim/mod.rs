@@ -64,7 +64,8 @@ pub struct SimOptions {
     /// Whether the log marks where a processor may choose to fault
     /// ([`EventKind::MayFault`](crate::event::EventKind::MayFault)).
     pub choices: bool,
-    /// Show the world to who watches, after each operation and fault. Slow; for a single round that people look at.
+    /// Show the world to who watches, after each operation and fault. Slow; for a single round that
+    /// people look at.
     pub shows: bool,
     /// Whether each round but the first runs as if the runner repeated it after a disturbance.
     pub repeats: bool,

@@ -17,8 +17,8 @@ pub trait Watch {
     /// Called after each round. The next round reuses its memory.
     fn round(&mut self, round: &Round);
 
-    /// What there is after an operation or a fault, with how many events the round has so far. Only where
-    /// [`SimOptions::shows`](super::SimOptions::shows) asks for it.
+    /// What there is after an operation or a fault, with how many events the round has so far. Only
+    /// where [`SimOptions::shows`](super::SimOptions::shows) asks for it.
     fn world(&mut self, _: &SimWorld, _events: usize) {}
 
     /// Called every few thousand operations and faults, inside and outside rounds. An error stops

@@ -1,5 +1,5 @@
-//! Pictures: bars, curves, flows and flames, as SVG. What a picture shows stands beside it in words or in a table, so
-//! that it is hidden from readers of a screen.
+//! Pictures: bars, curves, flows and flames, as SVG. What a picture shows stands beside it in words
+//! or in a table, so that it is hidden from readers of a screen.
 
 use maud::{Markup, PreEscaped, html};
 use plotters::prelude::*;

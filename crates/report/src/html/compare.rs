@@ -1,4 +1,5 @@
-//! The page of a comparison: what each target did needlessly, and which policy makes the difference from row to row.
+//! The page of a comparison: what each target did needlessly, and which policy makes the difference
+//! from row to row.
 
 use super::chart::{Bar, Part, Row, bars};
 use super::frame::{Cell, LINES, Made, Page, list, table};

@@ -14,9 +14,9 @@ pub(super) struct Fitted {
     pub left_out: Vec<String>,
 }
 
-/// `document` with what `may_go` names left out, in this order, until it is small enough. A name is a place in the
-/// document, with `*` for every element: `/targets/*/samples/*`. Of a list in which few values follow each other the
-/// lengths of their runs are kept.
+/// `document` with what `may_go` names left out, in this order, until it is small enough. A name is
+/// a place in the document, with `*` for every element: `/targets/*/samples/*`. Of a list in which
+/// few values follow each other the lengths of their runs are kept.
 pub(super) fn fit(mut document: Value, may_go: &[&str]) -> Fitted {
     let mut left_out = Vec::new();
     for place in may_go {

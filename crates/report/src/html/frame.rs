@@ -1,4 +1,5 @@
-//! What all pages have in common: the answer first, then the picture, the tables, and how the page was made.
+//! What all pages have in common: the answer first, then the picture, the tables, and how the page
+//! was made.
 
 use super::embed;
 use crate::style::Style;

@@ -1,10 +1,11 @@
 //! Pages: one file for each result, for people who look at it, share it or print it.
 //!
-//! A page needs nothing but itself: no request leaves it. Its first screen is the answer, in the sentences of the text
-//! report. Below it are the picture, the tables, and what is needed to make it again. The JSON document is embedded,
-//! and a figure of a table names its place in it.
+//! A page needs nothing but itself: no request leaves it. Its first screen is the answer, in the
+//! sentences of the text report. Below it are the picture, the tables, and what is needed to make
+//! it again. The JSON document is embedded, and a figure of a table names its place in it.
 //!
-//! Text that others chose stays text. Templates escape it, the embedded JSON has no `<`, and scripts set text only.
+//! Text that others chose stays text. Templates escape it, the embedded JSON has no `<`, and
+//! scripts set text only.
 
 mod agree;
 mod chart;

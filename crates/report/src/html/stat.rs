@@ -1,4 +1,5 @@
-//! The page of `needless stat`: what the kernel's time went to, who interrupted whom, and where the program was.
+//! The page of `needless stat`: what the kernel's time went to, who interrupted whom, and where the
+//! program was.
 
 use super::chart::{Bar, Curve, Part, Row, bars, curves, flame, flow};
 use super::frame::{Cell, LAID_OUT, LINES, Made, Page, laid_out, list, table};
@@ -96,7 +97,8 @@ fn over_time(events: &Events) -> Vec<Curve> {
     points.into_iter().map(curve).collect()
 }
 
-/// The call sites of faults with their number, or of calls with their time; the outermost function first.
+/// The call sites of faults with their number, or of calls with their time; the outermost function
+/// first.
 fn stacks(memory: &Attribution, calls: bool) -> Vec<(Vec<String>, u64)> {
     let mut times: BTreeMap<usize, u64> = BTreeMap::new();
     if calls {

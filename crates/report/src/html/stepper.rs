@@ -1,6 +1,7 @@
-//! A walk through steps: of a schedule that the checker found, or of a round. What is shown has places: what a CPU
-//! runs, what its TLB may hold, which flushes it has yet to do, page-table entries, frames. A step gives some of them
-//! other values. The script shows one step at a time; the table below has all of them.
+//! A walk through steps: of a schedule that the checker found, or of a round. What is shown has
+//! places: what a CPU runs, what its TLB may hold, which flushes it has yet to do, page-table
+//! entries, frames. A step gives some of them other values. The script shows one step at a time;
+//! the table below has all of them.
 
 use super::embed;
 use super::frame::list;

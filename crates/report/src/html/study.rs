@@ -1,4 +1,5 @@
-//! The page of a study: its answers, what was published beside ours, what was tested, and every figure part by part.
+//! The page of a study: its answers, what was published beside ours, what was tested, and every
+//! figure part by part.
 
 use super::chart::{Bar, Curve, Part, Row, bars, curves};
 use super::frame::{Cell, Made, Page, list, table, words};

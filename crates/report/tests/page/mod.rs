@@ -9,7 +9,8 @@ const MOST_BYTES: usize = 2_000_000;
 /// Looks at a page, and returns its raw data and how many figures of its tables are in that.
 ///
 /// # Panics
-/// If the page refers to anything but itself, is too large, or has a figure that its data does not have.
+/// If the page refers to anything but itself, is too large, or has a figure that its data does not
+/// have.
 pub fn checked(page: &str) -> (Value, usize) {
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
     assert!(page.len() <= MOST_BYTES, "{} bytes", page.len());

@@ -102,8 +102,9 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, pages: &[(MmId, Vpn)]
     env.step(site, |w, at| dsb(w, at, Dsb::Ish, 1));
 }
 
-/// Waits for what this CPU has issued (`arch_flush_tlb_batched_pending` before 6.12.35 and 6.16). A DSB completes the
-/// TLBIs of the CPU that executes it, and no others (Arm ARM, D8.17, "Completion of TLB maintenance").
+/// Waits for what this CPU has issued (`arch_flush_tlb_batched_pending` before 6.12.35 and 6.16). A
+/// DSB completes the TLBIs of the CPU that executes it, and no others (Arm ARM, D8.17, "Completion
+/// of TLB maintenance").
 pub fn wait_for_own(env: &mut impl Env, site: Site) {
     let own = env.step(site, |w, at| {
         let batches = w.tasks.iter().map(|task| &task.unmap_batch);

@@ -1,8 +1,8 @@
 //! Flushes without interrupts on x86: `INVLPGB`, an instruction of AMD processors that all CPUs
 //! obey, and `TLBSYNC`, which waits until they have.
 //!
-//! Invalidations name an identifier (ASID) that all CPUs must have for the same address space. There
-//! are few, so that only address spaces get one that many CPUs were found to use
+//! Invalidations name an identifier (ASID) that all CPUs must have for the same address space.
+//! There are few, so that only address spaces get one that many CPUs were found to use
 //! ([`consider_global_asid`]). A CPU that comes back to such an address space flushes nothing.
 //!
 //! Three things are simplified. The kernel looks for such address spaces in one timer tick of 32;
@@ -48,8 +48,8 @@ pub(in crate::kernel) fn is_global<M: Mode>(w: &World<M>, mm: MmId) -> bool {
 }
 
 /// The generation that a CPU's slot must have reached for the CPU to come back to the address space
-/// without a flush. If all CPUs have one identifier for it, that is the generation at which they got
-/// it: instructions have invalidated all that was revoked since.
+/// without a flush. If all CPUs have one identifier for it, that is the generation at which they
+/// got it: instructions have invalidated all that was revoked since.
 #[inline(always)]
 pub(in crate::kernel) fn wanted_gen<M: Mode>(w: &World<M>, mm: MmId) -> u64 {
     let mm = &w.mms[mm.index()];
@@ -99,8 +99,8 @@ pub(super) fn flushes_batches(policies: &Policies) -> bool {
     matches!(policies.shootdown, Shootdown::Invlpgb | Shootdown::InvlpgbAll)
 }
 
-/// An address space that many CPUs use gets an identifier for all of them. Its flush has interrupted
-/// some of them just now.
+/// An address space that many CPUs use gets an identifier for all of them. Its flush has
+/// interrupted some of them just now.
 pub(super) fn consider_global_asid(env: &mut impl Env, mm: MmId) {
     if env.policies().shootdown == Shootdown::Invlpgb {
         env.step(Site::ConsiderGlobalAsid, |w, _| {

@@ -1,8 +1,8 @@
 //! The page of one round, event by event.
 //!
-//! Events tell what a CPU runs, what becomes of page-table entries and frames, and which flushes are asked for and
-//! done. They do not tell what a TLB holds. The model shows that after each operation and fault; of a real kernel the
-//! last flush is shown instead.
+//! Events tell what a CPU runs, what becomes of page-table entries and frames, and which flushes
+//! are asked for and done. They do not tell what a TLB holds. The model shows that after each
+//! operation and fault; of a real kernel the last flush is shown instead.
 
 use super::frame::{LINES, Made, Page, list};
 use super::stepper::{MOST_STEPS, Mark, Part, Place, Recorder, Step, Walk};
@@ -55,8 +55,8 @@ impl Held {
         Held { events, cpus: held.collect() }
     }
 
-    /// Adds what they hold now to what they held before. Where the number of events went back, a round began: what
-    /// they held by then is what it began with.
+    /// Adds what they hold now to what they held before. Where the number of events went back, a
+    /// round began: what they held by then is what it began with.
     pub fn note(all: &mut Vec<Held>, now: Held) {
         let began = all.last().is_some_and(|last| last.events > now.events);
         if began && let Some(last) = all.pop() {
@@ -182,8 +182,8 @@ struct Round<'a> {
     program: &'a Program,
     /// What TLBs hold; nothing if that is not known.
     tlbs: &'a [Held],
-    /// By CPU that asked: how many CPUs have yet to answer it.
-    waits: BTreeMap<usize, u64>,
+    /// By CPU that waits for others: how many of them have yet to answer, if that is known.
+    waits: BTreeMap<usize, Option<u64>>,
 }
 
 impl Round<'_> {
@@ -202,6 +202,10 @@ impl Round<'_> {
             EventKind::Switch { to } => Some(thread_name(self.program, to).to_owned()),
             _ => event.thread.map(|_| thread_name(self.program, event.thread).to_owned()),
         };
+        // A CPU that waits for others does nothing else but flush.
+        if !matches!(event.kind, EventKind::Flush { .. }) && self.waits.remove(&cpu).is_some() {
+            self.pending(cpu);
+        }
         if let Some(runs) = runs {
             self.recorder.set(Place::of_cpu(Part::Task, cpu), runs);
         }
@@ -220,8 +224,9 @@ impl Round<'_> {
                 self.frame(frame, format!("{}, written to swap", self.name(page)));
             }
             EventKind::Free { frame } => self.frame(frame, "free".to_owned()),
+            EventKind::Flush { reason: FlushReason::RemoteSend, asked: Some(0), .. } => {}
             EventKind::Flush { reason: FlushReason::RemoteSend, asked, .. } => {
-                self.waits.insert(cpu, asked.map_or(0, u64::from));
+                self.waits.insert(cpu, asked.map(u64::from));
                 self.pending(cpu);
             }
             EventKind::Flush { reason, .. } => {
@@ -237,20 +242,26 @@ impl Round<'_> {
         }
     }
 
-    /// A CPU has flushed because another one asked it to.
+    /// A CPU has flushed because another one asked it to. Events do not tell which one: where
+    /// several wait, it is no longer known for how many CPUs each of them waits.
     fn answered(&mut self, cpu: usize) {
-        let waiting = self.waits.iter_mut().find(|(from, left)| **from != cpu && **left > 0);
-        let Some((from, left)) = waiting else { return };
-        let from = *from;
-        *left -= 1;
-        self.pending(from);
+        let from: Vec<usize> = self.waits.keys().copied().filter(|from| *from != cpu).collect();
+        for waiting in &from {
+            let left = self.waits.get(waiting).copied().flatten().filter(|_| from.len() == 1);
+            match left {
+                Some(0 | 1) => self.waits.remove(waiting),
+                left => self.waits.insert(*waiting, left.map(|left| left - 1)),
+            };
+            self.pending(*waiting);
+        }
     }
 
     fn pending(&mut self, cpu: usize) {
         let said = match self.waits.get(&cpu) {
-            None | Some(0) => String::new(),
-            Some(1) => "waits for 1 CPU".to_owned(),
-            Some(left) => format!("waits for {left} CPUs"),
+            None => String::new(),
+            Some(None) => "waits for other CPUs".to_owned(),
+            Some(Some(1)) => "waits for 1 CPU".to_owned(),
+            Some(Some(left)) => format!("waits for {left} CPUs"),
         };
         self.recorder.set(Place::of_cpu(Part::Pending, cpu), said);
     }

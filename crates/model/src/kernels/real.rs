@@ -146,20 +146,21 @@ impl KernelRow {
         self
     }
 
-    /// The row for a release like `6.18.44-amd64`, and whether it describes this very kernel.
-    /// Debian's releases of 5.10 and 6.1 do not contain the stable release (`6.1.0-56-amd64`).
+    /// The row for a release like `6.18.44-amd64`, and whether it describes this very kernel. A
+    /// release that names no stable release counts as the newest of its series: `6.12/arm64`, the
+    /// target of a kernel that is not booted yet, and `6.1.0-56-amd64`, in which Debian writes 0.
     pub fn of_release(release: &str) -> (KernelRow, bool) {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        let (major, minor, patch) = (next(), next(), next());
+        let mut next = || numbers.next().and_then(|number| number.parse().ok());
+        let (major, minor) = (next().unwrap_or(0), next().unwrap_or(0));
+        let stable = next().filter(|patch| *patch != 0 || !release.contains('-'));
         let (row, own) = nearest((major, minor));
-        // Debian's names for its builds of 5.10 and 6.1 have a 0 in place of the stable release.
-        // These builds count as the newest release.
-        let unsaid = patch == 0 && release.contains('-');
-        if !own || unsaid || stable::is_newest(row.release, patch) {
-            return (KernelRow::from_table(row, None), own);
+        match stable {
+            Some(patch) if own && !stable::is_newest(row.release, patch) => {
+                (KernelRow::of_patch(row, patch), own)
+            }
+            _ => (KernelRow::from_table(row, None), own),
         }
-        (KernelRow::of_patch(row, patch), own)
     }
 
     /// The row of release `major.minor`, or the nearest older one (the oldest row if none is
@@ -304,5 +305,9 @@ mod tests {
         assert_eq!(of("7.2.12").0, "7.2");
         assert_eq!(of("6.1.0-56-cloud-amd64").0, "6.1");
         assert_eq!(of("5.10.0-46-amd64").0, "5.10");
+        // The targets of kernels that are not booted yet name the series alone.
+        assert_eq!(of("6.12/arm64"), newest);
+        assert_eq!(of("6.12"), newest);
+        assert_eq!(of("7.3").0, "7.3");
     }
 }

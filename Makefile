@@ -5,7 +5,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup setup-native setup-python native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs python python-package agree-cluster
+.PHONY: help setup setup-native setup-python native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs gallery python python-package agree-cluster
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -72,6 +72,10 @@ check: setup ## every litmus test on every kernel row that it names
 	cargo test --locked --workspace --no-run
 	$(CARGO_TARGET_DIR)/debug/needless check $(LITMUS)
 
+check-large: native ## each litmus test with one more CPU, and four CPUs that reclaim, protect, store and load (a quarter of an hour)
+	$(BIN)/needless check --catalogue --larger
+	$(BIN)/needless check tests/large/mprotect-four.kdl
+
 # What .ci/run does, or RECIPE, as on a machine that never saw Needless. As root.
 RECIPE ?=
 fresh: ## `.ci/run`, or RECIPE=…, in a fresh clone without what other runs leave on a machine
@@ -80,8 +84,10 @@ fresh: ## `.ci/run`, or RECIPE=…, in a fresh clone without what other runs lea
 # Five series, and the running kernel; docs/kernels.md has those between. Kernels come from Debian's archive when they are missing.
 # Each run takes seeds that were never run before and notes them in docs/agreement-seeds.tsv. One kernel at
 # a time: guests have as many spinning CPUs as there are processors, and two side by side take ten times as long.
-agree: native ## the model against real kernels at length; writes docs/agreement.md
-	$(BIN)/needless agree --builtin --random 1000 --random-live 10000 --seeds docs/agreement-seeds.tsv \
+# Without the built-in scenarios: on emulated machines with more CPUs than the host those that fork take minutes each, and
+# `make test` compares them.
+agree: native ## the model against real kernels at length (100 minutes); writes docs/agreement.md
+	$(BIN)/needless agree --random 1000 --random-live 10000 --seeds docs/agreement-seeds.tsv \
 	    --report docs/agreement.md -t live -t kernel:5.10,cpus=3 -t kernel:6.1,cpus=3 -t kernel:6.12,cpus=3 \
 	    -t kernel:6.18,cpus=3 -t kernel:7.3,cpus=3
 
@@ -100,6 +106,9 @@ stat-kernels: setup ## what `needless stat` counts, workload by workload, on eve
 
 verdicts: setup ## 10,000 random scenarios for each of five rows, without the flushes that are called needless
 	NEEDLESS_SEEDS=10000 cargo test --locked --release -p needless-scenario --test all what_is_called_needless
+
+gallery: native ## pages of studies, findings and scenarios: docs/gallery (docs/pages.md)
+	scripts/gallery.sh $(BIN)/needless
 
 # In target/venv; tests that need the command run one that is built to be there soon, unless NEEDLESS_COMMAND names one.
 python: setup-python ## the Python package in a virtual environment, and its tests (docs/python.md)

@@ -7,7 +7,7 @@
 Both are built by this machine's toolchain: the commit in a worktree of its own, which goes away again, "now" is
 what lies in this one, committed or not. Each benchmark whose name begins with one of the words (all, without any)
 runs once under `valgrind --tool=callgrind`. Printed are instructions for each round, page or access, all of the
-program's divided by how many of these there are, and what now is against then. Needs valgrind, and a quarter of an hour on
+program's divided by how many of these there are, and what now is against then. Needs valgrind, and three minutes on
 two processors for all. Exit status 1: one costs over 5 % more than it did (--limit).
 
 Profiles stay in target/instructions; `callgrind_annotate target/instructions/now.NAME` reads them.

@@ -1,14 +1,14 @@
-//! Tells the command, and the Python package, from which commit it is built: what git says in a clone, what `git archive`
-//! wrote in an archive. Where neither is, it is the version alone. Neither the machine nor the time
-//! goes in, so one commit gives one program.
+//! Tells the command, and the Python package, from which commit it is built. In a clone git says
+//! it; in an archive `git archive` wrote it. Where there is neither, there is the version alone.
+//! Neither the machine nor the time is included, so one commit gives one program.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What programs are made from: a changed document makes no other program.
+/// What programs are made from. A changed document makes no other program.
 const SOURCES: [&str; 6] = [".cargo", "Cargo.lock", "Cargo.toml", "crates", "scenarios", "studies"];
 
-/// Digits of a commit that are shown.
+/// The number of digits of a commit that are shown.
 const DIGITS: usize = 12;
 
 fn main() {
@@ -26,21 +26,22 @@ fn main() {
     println!("cargo::rustc-env=NEEDLESS_VERSION={version}");
 }
 
-/// Cargo runs this again when the path changes. What is not there would have it run each time.
+/// Makes cargo run this again when the path changes. A missing path would make cargo run it each
+/// time.
 fn watch(path: &Path) {
     if path.exists() {
         println!("cargo::rerun-if-changed={}", path.to_string_lossy());
     }
 }
 
-/// The commit that an archive is of.
+/// The commit that an archive was made from.
 fn archived() -> Option<String> {
     short(include_str!("COMMIT").trim())
 }
 
-/// The commit of a clone, and whether what is built differs from it.
+/// The commit of a clone, and whether the sources differ from it.
 fn in_clone(root: &Path) -> Option<String> {
-    // An archive within another repository is not that one's.
+    // An archive inside another repository does not belong to that one.
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != root.canonicalize().ok()? {
         return None;
@@ -59,8 +60,8 @@ fn short(commit: &str) -> Option<String> {
     is_commit.then(|| commit[..DIGITS].to_owned())
 }
 
-/// What git says about the repository in this folder, whichever one hooks or wrappers name, without
-/// writing anything.
+/// What git says about the repository in this folder, whichever one the variables of hooks or
+/// wrappers name. It writes nothing.
 fn git(folder: &Path, words: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
     let named = std::env::vars_os().map(|(name, _)| name);

@@ -41,7 +41,8 @@ fn options(
     })
 }
 
-/// Explores a scenario in rows of the model; gives the command's JSON document, and a text for each row.
+/// Explores a scenario in rows of the model; gives the command's JSON document, and a text for each
+/// row.
 #[pyfunction]
 pub fn check(
     py: Python<'_>,

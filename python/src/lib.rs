@@ -1,11 +1,13 @@
-//! The compiled part of the Python package `needless` (docs/python.md): scenarios, runs of the model, the checker, and
-//! results as Arrow tables.
+//! The compiled part of the Python package `needless` (docs/python.md): scenarios, runs of the
+//! model, the checker, and results as Arrow tables.
 //!
 //! Invariants:
 //!
 //! - Whatever runs the model or the checker gives the GIL back meanwhile.
-//! - An error is raised with the text that the command prints, and with its place and remedy as attributes (`error`).
-//! - What a table holds is made by `needless-tables`, what a document holds by `needless-report`, as for the command.
+//! - An error is raised with the text that the command prints, and with its place and remedy as
+//!   attributes (`error`).
+//! - What a table holds is made by `needless-tables`, what a document holds by `needless-report`,
+//!   as for the command.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod checks;

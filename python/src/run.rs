@@ -90,7 +90,8 @@ impl Watch for Watcher<'_> {
     }
 }
 
-/// The bound of memory in bytes, which is asked for in MiB; otherwise half of what the machine has free.
+/// The bound of memory in bytes, which is asked for in MiB; otherwise half of what the machine has
+/// free.
 pub fn memory(asked: Option<u64>) -> u64 {
     let free = || {
         let text = fs::read_to_string("/proc/meminfo").ok()?;
@@ -211,7 +212,8 @@ fn seen(ran: &Ran) -> Vec<Seen<'_>> {
     seen
 }
 
-/// Runs a scenario in rows of the model, and says what explains each step and what avoids what is needless.
+/// Runs a scenario in rows of the model, and says what explains each step and what avoids what is
+/// needless.
 #[pyfunction]
 pub fn compare(
     py: Python<'_>,
@@ -255,7 +257,8 @@ pub fn compare(
     Ok(Comparison { comparison: py.detach(compared)? })
 }
 
-/// One round of a row of the model: the JSON document and the text that the command prints, and a table of its events.
+/// One round of a row of the model: the JSON document and the text that the command prints, and a
+/// table of its events.
 #[pyfunction]
 pub fn explain(
     py: Python<'_>,

@@ -3,6 +3,7 @@
 use crate::error::{Failure, row_of};
 use needless_model::arch::X86_64;
 use needless_model::kernels::KernelRow;
+use needless_model::policy::POLICIES;
 use needless_model::program::Program;
 use needless_report::policies;
 use needless_scenario::random::{self as drawn, Optional, Target};
@@ -17,7 +18,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// The scenario made ready to run, after a moment of it was tried. A sweep keeps what is wrong with one point.
+    /// The scenario made ready to run, after a moment of it was tried. A sweep keeps what is wrong
+    /// with one point.
     pub fn compiled(
         &self,
         settings: &BTreeMap<String, String>,
@@ -97,7 +99,8 @@ impl Source {
     }
 }
 
-/// The built-in scenarios: name, first sentence, and what they are: `scenario`, `study`, `nodes`, `alias`, `litmus`.
+/// The built-in scenarios: name, first sentence, and what they are: `scenario`, `study`, `nodes`,
+/// `alias`, `litmus`.
 #[pyfunction]
 pub fn builtin() -> Vec<(String, String, &'static str)> {
     let of = |texts: &'static [texts::Builtin], kind| {
@@ -144,10 +147,12 @@ pub fn random(
 /// The kernel rows and the policies in which they differ, as JSON.
 #[pyfunction]
 pub fn kernels() -> String {
-    policies::json(&[KernelRow::all(), KernelRow::stable()].concat()).to_string()
+    let every: Vec<usize> = (0..POLICIES.len()).collect();
+    policies::json(&[KernelRow::all(), KernelRow::stable()].concat(), &every).to_string()
 }
 
-/// What is known to be wrong with a row of the model, if it is a mutant. A name that is not understood is an error.
+/// What is known to be wrong with a row of the model, if it is a mutant. A name that is not
+/// understood is an error.
 #[pyfunction]
 pub fn check_target(name: &str) -> PyResult<Option<&'static str>> {
     Ok(row_of(name)?.known_wrong())

@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Runs a scenario in rows of the model with each of many sets of values; one row for each set and target. What cannot
-/// run has a row that says why.
+/// Runs a scenario in rows of the model with each of many sets of values; one row for each set and
+/// target. What cannot run has a row that says why.
 #[pyfunction]
 pub fn points(
     py: Python<'_>,
@@ -77,7 +77,8 @@ struct Digest {
     reason: Option<String>,
 }
 
-/// The hash that `tests/agreed.tsv` has for a seed, too: of faults, flushes, swap and pages at the end.
+/// The hash that `tests/agreed.tsv` has for a seed, too: of faults, flushes, swap and pages at the
+/// end.
 fn digest(seed: u64, drawn: &DrawnFor, row: &KernelRow) -> Result<Digest, Failure> {
     let text = random::generate(seed, drawn).text().unwrap_or_default();
     let program = compile(&Text::new("random", text), &Settings::default())?;
@@ -90,7 +91,8 @@ fn digest(seed: u64, drawn: &DrawnFor, row: &KernelRow) -> Result<Digest, Failur
     Ok(Digest { hash, rounds, reason })
 }
 
-/// Random scenarios of consecutive seeds in one row of the model, each as a hash of all that agreement compares.
+/// Random scenarios of consecutive seeds in one row of the model, each as a hash of all that
+/// agreement compares.
 #[pyfunction]
 pub fn digests(
     py: Python<'_>,

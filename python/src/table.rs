@@ -54,8 +54,8 @@ impl Table {
         Ok(table.map_err(Failure::from)?.into())
     }
 
-    /// The Arrow stream of the table, as the PyCapsule interface asks for it. A schema that is asked for is not heeded,
-    /// which the interface allows: readers cast.
+    /// The Arrow stream of the table, as the PyCapsule interface asks for it. A schema that is
+    /// asked for is not heeded, which the interface allows: readers cast.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -132,7 +132,8 @@ impl Table {
         Ok(PyBytes::new(py, &bytes.map_err(Failure::from)?))
     }
 
-    /// Writes the table to a file, whole or not at all; its name ends with .parquet, .arrow or .feather.
+    /// Writes the table to a file, whole or not at all; its name ends with .parquet, .arrow or
+    /// .feather.
     fn write(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let Some(format) = Format::of(&path) else {
             return Err(Failure::input(

@@ -164,8 +164,8 @@ pub fn home(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
     file.map_or_else(|| stores_to(w, (mm, page), frame), home_of)
 }
 
-/// Where stores to the page, through `frame`, count: what is shared is in one place for all. Where the mapping is gone,
-/// and its translations still to be taken away, the frame tells.
+/// Where stores to the page, through `frame`, count: what is shared is in one place for all. Where
+/// the mapping is gone, and its translations still to be taken away, the frame tells.
 fn stores_to(w: &CheckWorld, (mm, page): Place, frame: Pfn) -> Place {
     let unmapped = w.mms[mm.index()].vma(page).is_none();
     let of_frame = || (unmapped && w.is_of_file(frame)).then(|| w.frames.place(frame));

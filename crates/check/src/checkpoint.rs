@@ -1,9 +1,9 @@
 //! A file from which an exploration that was killed goes on.
 //!
-//! It is written between two levels. It does not have the parts of worlds, but says how each state was reached. A run
-//! that goes on takes each of these steps once more, which takes less time than it took to find them. Then it has the
-//! states of the frontier again, and the keys of all states. The file keeps what cannot be found out so: what was
-//! counted, and which choices sleep.
+//! It is written between two levels. It does not have the parts of worlds, but says how each state
+//! was reached. A run that goes on takes each of these steps once more, which takes less time than
+//! it took to find them. Then it has the states of the frontier again, and the keys of all states.
+//! The file keeps what cannot be found out so: what was counted, and which choices sleep.
 
 use crate::choice::Choice;
 use crate::error::CheckError;

@@ -1,8 +1,8 @@
 //! One way through a program, chosen step by step from what the explorer would try.
 //!
 //! Protocol: [`drive`] shows the offers of each state, which are the explorer's own, and goes on by
-//! the one that is chosen, until none is. [`reaches`](crate::reaches) then tells which of the states on that way an
-//! exploration reaches.
+//! the one that is chosen, until none is. [`reaches`](crate::reaches) then tells which of the
+//! states on that way an exploration reaches.
 
 use crate::access::Way;
 use crate::choice::Choice;

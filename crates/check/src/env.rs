@@ -2,10 +2,10 @@
 //! before its next one.
 //!
 //! Protocol: [`CheckEnv::resume`] with the thread's log; the thread runs from its start and is told
-//! what it learnt before ([`Learnt`]) without touching the world. At the log's end it takes the step
-//! asked for. At the next point where others could come between, it is left. It then comes to the end
-//! of its action on answers that say nothing, without touching the world, which costs much less than
-//! to unwind from where it is.
+//! what it learnt before ([`Learnt`]) without touching the world. At the log's end it takes the
+//! step asked for. At the next point where others could come between, it is left. It then comes to
+//! the end of its action on answers that say nothing, without touching the world, which costs much
+//! less than to unwind from where it is.
 
 use crate::footprint::Footprint;
 use crate::judge::{no_progress, retried};
@@ -132,8 +132,8 @@ pub struct CheckEnv<'a> {
     past: Key,
     /// It forgets between actions.
     checkpoints: bool,
-    /// A lock was just taken that others have to wait for: the next step belongs to it. (Taking it commutes to the
-    /// right with everything they can do, so nothing is missed.)
+    /// A lock was just taken that others have to wait for: the next step belongs to it. (Taking it
+    /// commutes to the right with everything they can do, so nothing is missed.)
     took_lock: bool,
     /// What the system call is for and whose pages it is about, until it has its first lock.
     call: Option<(MmId, Purpose)>,
@@ -184,7 +184,8 @@ impl<'a> CheckEnv<'a> {
         }
     }
 
-    /// An action of operation `op` begins. Between actions a thread knows its place in the program only.
+    /// An action of operation `op` begins. Between actions a thread knows its place in the program
+    /// only.
     pub fn begin(&mut self, act: u32, op: u32) {
         self.context.op = op;
         if act == self.act || self.is_left() {
@@ -330,14 +331,16 @@ fn bits(cpus: &[CpuId]) -> u64 {
     cpus.iter().fold(0, |bits, cpu| bits | 1 << cpu.0)
 }
 
-/// Those of these CPUs (a bit each) that can be reached: who walks page tables without a lock has interrupts off.
+/// Those of these CPUs (a bit each) that can be reached: who walks page tables without a lock has
+/// interrupts off.
 pub fn reachable(world: &CheckWorld, reach: Reach, cpus: u64) -> impl Iterator<Item = CpuId> {
     let of = (0..64).filter(move |bit| cpus >> bit & 1 == 1).map(CpuId);
     of.filter(move |cpu| reach == Reach::Broadcast || world.cpus[cpu.index()].walk.is_none())
 }
 
-/// Whether a thread that finds the lock taken may go on without: then it matters when it was taken. (Who does not
-/// get a mapping's lock, or `mmap_lock` beside it, goes on by waiting for `mmap_lock`.)
+/// Whether a thread that finds the lock taken may go on without: then it matters when it was taken.
+/// (Who does not get a mapping's lock, or `mmap_lock` beside it, goes on by waiting for
+/// `mmap_lock`.)
 fn others_try(lock: Lock) -> bool {
     matches!(lock, Lock::Folio(_))
 }

@@ -38,7 +38,8 @@ pub enum CheckError {
         /// After which steps.
         schedule: Schedule,
     },
-    /// Threads that do the same turned out to be told apart. `check` starts again without symmetry then.
+    /// Threads that do the same turned out to be told apart. `check` starts again without symmetry
+    /// then.
     #[error("threads that do the same are told apart by what can happen next")]
     Lopsided,
     /// A checkpoint cannot be written, or gone on from.

@@ -1,9 +1,10 @@
 //! From a chunk of states to those that follow, in three moves.
 //!
-//! [`Expansion::find`] takes every choice of every state, in order, and has the states that this leads
-//! to. The set of known states then says which of them are new. [`Expansion::keep`] judges those and
-//! finds out what can happen next in them. Chunks do not depend on each other, so workers take them
-//! side by side. Their results are put together in the chunks' order, as if there were one worker only.
+//! [`Expansion::find`] takes every choice of every state, in order, and has the states that this
+//! leads to. The set of known states then says which of them are new. [`Expansion::keep`] judges
+//! those and finds out what can happen next in them. Chunks do not depend on each other, so workers
+//! take them side by side. Their results are put together in the chunks' order, as if there were
+//! one worker only.
 
 use crate::choice::Choice;
 use crate::env::Next;
@@ -129,8 +130,8 @@ struct Successor {
 }
 
 impl Expansion {
-    /// Takes the choices of the states of `from`, up to a violation, or up to a choice of one of them.
-    /// States that are `known` are left out.
+    /// Takes the choices of the states of `from`, up to a violation, or up to a choice of one of
+    /// them. States that are `known` are left out.
     pub fn find(
         explored: &Explored<'_>,
         from: Chunk,
@@ -282,8 +283,8 @@ impl Explored<'_> {
         (after.keys, after.rows)
     }
 
-    /// Choices that sleep in a state, with what they look at and change. (That is what they did before
-    /// they went to sleep.)
+    /// Choices that sleep in a state, with what they look at and change. (That is what they did
+    /// before they went to sleep.)
     pub fn asleep_again(&self, cache: &mut Cache, rows: &[u32], choices: &[Choice]) -> Vec<Taken> {
         let row = &rows[..self.shape.width];
         let taken = |choice: &Choice| match *choice {
@@ -477,8 +478,8 @@ impl Explored<'_> {
 }
 
 impl Successor {
-    /// A thread takes a step, by this way, in the state or one of its mirror images. Returns the step's
-    /// footprint.
+    /// A thread takes a step, by this way, in the state or one of its mirror images. Returns the
+    /// step's footprint.
     fn apply(
         &mut self,
         explored: &Explored<'_>,

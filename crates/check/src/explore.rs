@@ -6,14 +6,15 @@
 //! ([`crate::parts`]); of the others, the key and how they were reached.
 //!
 //! A level is worked on in blocks of chunks. The chunks of a block are left side by side
-//! ([`crate::expand`]). Then each piece of the set of known states ([`crate::seen`]) takes in the keys
-//! that belong to it, chunk by chunk in their order, and marks which were new. Then the new states are
-//! judged, side by side again. So all states are numbered as one worker would number them, nothing
-//! that is done for every state is done by one thread, and the result does not depend on how many
-//! workers there are.
+//! ([`crate::expand`]). Then each piece of the set of known states ([`crate::seen`]) takes in the
+//! keys that belong to it, chunk by chunk in their order, and marks which were new. Then the new
+//! states are judged, side by side again. So all states are numbered as one worker would number
+//! them, nothing that is done for every state is done by one thread, and the result does not depend
+//! on how many workers there are.
 //!
-//! A choice sleeps in states where it leads only where others lead, too (sleep sets; docs/checker.md
-//! has the argument): what it is known to do, it did before a step that it commutes with.
+//! A choice sleeps in states where it leads only where others lead, too (sleep sets;
+//! docs/checker.md has the argument): what it is known to do, it did before a step that it commutes
+//! with.
 
 use crate::checkpoint::{Saved, Writer};
 use crate::choice::Choice;
@@ -37,8 +38,8 @@ use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Explores every interleaving of `program` on the kernel of `row`. Where threads that do the same turn out
-/// to be told apart, it starts again and explores each.
+/// Explores every interleaving of `program` on the kernel of `row`. Where threads that do the same
+/// turn out to be told apart, it starts again and explores each.
 pub fn check(
     program: &Program,
     row: &KernelRow,
@@ -234,7 +235,8 @@ impl<'a> Explorer<'a> {
         written
     }
 
-    /// Goes on from a checkpoint: takes each step that led to a new state once more, level by level.
+    /// Goes on from a checkpoint: takes each step that led to a new state once more, level by
+    /// level.
     fn go_on(&mut self, saved: Saved) -> Frontier {
         let start = self.start().take(1);
         let Explorer { explored, seen, .. } = self;
@@ -270,8 +272,8 @@ impl<'a> Explorer<'a> {
         frontier
     }
 
-    /// Leaves the states of a block; what follows goes to `next`. Returns a counterexample if there is
-    /// one.
+    /// Leaves the states of a block; what follows goes to `next`. Returns a counterexample if there
+    /// is one.
     fn leave(
         &mut self,
         block: Vec<Chunk>,

@@ -1,5 +1,5 @@
-//! What a step looked at and what it changed, part by part: two steps commute if neither changed what
-//! the other looked at.
+//! What a step looked at and what it changed, part by part: two steps commute if neither changed
+//! what the other looked at.
 
 use crate::choice::Choice;
 use crate::shadow::CheckWorld;
@@ -17,8 +17,8 @@ const PAGES: u128 = 1 << 4;
 const OBJECTS: u128 = 1 << 5;
 const PINS: u128 = 1 << 6;
 const DEFERRED: u128 = 1 << 7;
-/// Of what there are several: the first bit, and how many there are. The last stands for all further
-/// ones.
+/// Of what there are several: the first bit, and how many there are. The last stands for all
+/// further ones.
 const MMS: (u32, usize) = (8, 8);
 const TASKS: (u32, usize) = (16, 16);
 /// Bits 33 to 39 are free.
@@ -44,13 +44,14 @@ impl Footprint {
         self.changed & other.looked_at == 0 && other.changed & self.looked_at == 0
     }
 
-    /// A step takes a lock, gives it back, or looks whether it is free. Readers do not keep each other
-    /// out.
+    /// A step takes a lock, gives it back, or looks whether it is free. Readers do not keep each
+    /// other out.
     pub fn lock(&mut self, lock: Lock) {
         let (number, reads) = match lock {
             Lock::MmapRead(mm) => (mm.index(), true),
             Lock::MmapWrite(mm) => (mm.index(), false),
-            // All mappings of an address space: whose locks keep each other out is a matter of their pages.
+            // All mappings of an address space: whose locks keep each other out is a matter of
+            // their pages.
             Lock::VmaRead(mm, _) | Lock::VmaOf(mm, _) => (80 + mm.index() % 8, true),
             Lock::VmaWrite(mm, _) => (80 + mm.index() % 8, false),
             Lock::RmapRead(object) => (8 + object.index(), true),

@@ -92,7 +92,8 @@ fn no_freed_table_named(w: &mut CheckWorld) {
     }
 }
 
-/// Faults that one access may take before it counts as no progress, unless the row says otherwise (`most-faults`).
+/// Faults that one access may take before it counts as no progress, unless the row says otherwise
+/// (`most-faults`).
 pub const MAX_FAULTS: u32 = 6;
 
 /// P11: so many faults have not let an access through.
@@ -183,8 +184,8 @@ fn both_at_once(w: &CheckWorld) -> Option<(CpuId, Vpn)> {
     })
 }
 
-/// The CPUs that run in the address space. (A lazy one uses it only after it has looked for flushes that
-/// it missed.)
+/// The CPUs that run in the address space. (A lazy one uses it only after it has looked for flushes
+/// that it missed.)
 fn cpus_with(w: &CheckWorld, mm: MmId) -> Vec<CpuId> {
     let uses = |cpu: &Cpu| cpu.loaded == mm && !cpu.lazy;
     let loaded = (0..w.cpus.len()).filter(|index| uses(&w.cpus[*index]));
@@ -199,8 +200,8 @@ fn not_revoked(w: &mut CheckWorld, cpu: CpuId, page: Vpn) {
     violate(w, Some(cpu), Property::Revoked, page, what);
 }
 
-/// P5, when an `mprotect` that left `range` with `prot` returned (`None`: it failed). What was granted
-/// again since may be used.
+/// P5, when an `mprotect` that left `range` with `prot` returned (`None`: it failed). What was
+/// granted again since may be used.
 pub fn protected(w: &mut CheckWorld, at: At, mm: MmId, range: PageRange, prot: Option<Prot>) {
     let found = end_revoking(w, at);
     let Some(prot) = prot else { return };

@@ -5,8 +5,8 @@ use needless_model::addr::{CpuId, ProcessId, ThreadId};
 use needless_model::program::{Access, Expr, Op, OpKind, Order, Program, RangeExpr, Thread};
 
 /// The test with one more thread, on a CPU of its own. It does what the last thread of the first
-/// process does, of those beside the main one; where there is none, it loads from a page at any time.
-/// Observations are left out: they are about loads that are no longer one thread's.
+/// process does, of those beside the main one; where there is none, it loads from a page at any
+/// time. Observations are left out: they are about loads that are no longer one thread's.
 pub fn larger(test: &Test) -> Test {
     let mut larger = test.clone();
     larger.litmus.observations.clear();

@@ -33,8 +33,8 @@ impl Locks {
         self.all().any(|(held, _)| held == *lock)
     }
 
-    /// Whether one that somebody holds keeps `thread` from taking this one. Who has write-locked a mapping may do
-    /// so again.
+    /// Whether one that somebody holds keeps `thread` from taking this one. Who has write-locked a
+    /// mapping may do so again.
     pub fn exclude(&self, lock: Lock, thread: u16) -> bool {
         let again = |held: Lock, holder: u16| {
             holder == thread && matches!((held, lock), (Lock::VmaWrite(..), Lock::VmaWrite(..)))

@@ -1,9 +1,9 @@
 //! What was found out about steps and states, to be looked up where it would be found out again.
 //!
-//! What a step does depends on where its thread stands, and on the parts of the world that it looks at
-//! ([`crate::shared`]): nothing else reaches it. So a step that was taken once is known in every state
-//! that agrees with that one in those parts. The same holds of the ways that are open to a thread,
-//! and of what is judged in a state. Few answers are found out, most are looked up.
+//! What a step does depends on where its thread stands, and on the parts of the world that it looks
+//! at ([`crate::shared`]): nothing else reaches it. So a step that was taken once is known in every
+//! state that agrees with that one in those parts. The same holds of the ways that are open to a
+//! thread, and of what is judged in a state. Few answers are found out, most are looked up.
 //!
 //! Each worker has its own [`Cache`]. What it does not know it asks the [`Memo`], which all have in
 //! common, before it finds out.

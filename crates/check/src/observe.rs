@@ -37,8 +37,8 @@ impl Observed {
 }
 
 impl Watching {
-    /// Adds the observation that each load (an operation of `program`) returned what its store wrote;
-    /// `None`: zero.
+    /// Adds the observation that each load (an operation of `program`) returned what its store
+    /// wrote; `None`: zero.
     pub fn add(&mut self, name: &str, equations: &[(u32, Option<u32>)], program: &Program) {
         let value = |store: Option<u32>| store.map_or(0, |store| value_of(program, store));
         let equations = equations.iter();

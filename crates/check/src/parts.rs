@@ -1,12 +1,12 @@
 //! A state as a row of numbers: one for each part of its world and one for each thread.
 //!
-//! Most states of an exploration differ in few parts, and each part takes few values. So every value
-//! is kept once, in the [`Store`], and a state names them by their numbers (collapse compression, as
-//! in Spin). A whole world is put together only where a step is taken that was not taken before
-//! ([`crate::memo`]).
+//! Most states of an exploration differ in few parts, and each part takes few values. So every
+//! value is kept once, in the [`Store`], and a state names them by their numbers (collapse
+//! compression, as in Spin). A whole world is put together only where a step is taken that was not
+//! taken before ([`crate::memo`]).
 //!
-//! Whatever may decide what happens next is a part, or follows from the rest. [`each_part`] is the one
-//! list of them.
+//! Whatever may decide what happens next is a part, or follows from the rest. [`each_part`] is the
+//! one list of them.
 
 use crate::key::Key;
 use crate::locks::{HeldLocks, Locks};
@@ -55,8 +55,8 @@ pub const CPUS: usize = 0;
 /// See [`CPUS`].
 pub const LOADED: usize = 9;
 
-/// Visits the parts of a world in the order of their places. What is left out is named: it is the same
-/// in all states of an exploration, or it is empty between two steps.
+/// Visits the parts of a world in the order of their places. What is left out is named: it is the
+/// same in all states of an exploration, or it is empty between two steps.
 pub fn each_part(world: &mut CheckWorld, visitor: &mut impl Visitor) {
     #[rustfmt::skip]
     let World {

@@ -95,8 +95,8 @@ fn width(f: &fmt::Formatter<'_>) -> usize {
     f.width().unwrap_or(WIDTH)
 }
 
-/// The steps, with what they did to the page of the violation (or to every page), for so many CPUs in
-/// so many columns.
+/// The steps, with what they did to the page of the violation (or to every page), for so many CPUs
+/// in so many columns.
 pub fn write_steps(
     f: &mut dyn fmt::Write,
     steps: &[StepTaken],

@@ -44,7 +44,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The probability, at most, that a state was missed because its key was taken for another one's.
+    /// The probability, at most, that a state was missed because its key was taken for another
+    /// one's.
     pub fn missed(&self) -> f64 {
         missed(self.states, self.steps, self.key_bits)
     }

@@ -1,7 +1,7 @@
 //! A schedule as a string: which thread went on, and how, step by step.
 //!
-//! `0x3.1b.0` is: thread 0 takes three steps, thread 1 one by its second way, thread 0 one. `f1:4` and
-//! `e1:0` are a fill of page 4 and an eviction of the first entry on CPU 1 (explicit mode).
+//! `0x3.1b.0` is: thread 0 takes three steps, thread 1 one by its second way, thread 0 one. `f1:4`
+//! and `e1:0` are a fill of page 4 and an eviction of the first entry on CPU 1 (explicit mode).
 
 use crate::choice::Choice;
 use std::fmt;

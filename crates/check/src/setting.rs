@@ -45,8 +45,8 @@ pub struct Options<'a> {
     /// How many bits of each state's key are kept: 64 or fewer take less memory, and a state may be
     /// missed ([`Report::missed`](crate::Report::missed)).
     pub key_bits: u32,
-    /// Steps that were taken before, from the same parts of the world, are not taken again. Off in tests,
-    /// which compare.
+    /// Steps that were taken before, from the same parts of the world, are not taken again. Off in
+    /// tests, which compare.
     pub recall: bool,
     /// Fills and evictions of TLB entries are steps. On in tests, which compare.
     pub explicit: bool,

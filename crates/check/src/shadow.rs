@@ -100,7 +100,8 @@ pub struct Pages {
     last_store: BTreeMap<Place, Value>,
     /// Translations that are being taken away.
     fading: BTreeMap<Translation, Fate>,
-    /// By thread: the translations that its system call found and must have revoked when it returns.
+    /// By thread: the translations that its system call found and must have revoked when it
+    /// returns.
     revoking: BTreeMap<u16, BTreeSet<Translation>>,
     /// Address spaces whose stores are noted by soft-dirty bits.
     tracked: BTreeSet<MmId>,
@@ -110,8 +111,8 @@ pub struct Pages {
     protecting: BTreeMap<u16, BTreeSet<Place>>,
     /// Pages that MADV_FREE gave up and nobody stored to since.
     given_up: BTreeSet<Place>,
-    /// Translations of the parent that a fork has copied and not flushed yet, and where to: a store through one of
-    /// them is a store to both pages. By thread.
+    /// Translations of the parent that a fork has copied and not flushed yet, and where to: a store
+    /// through one of them is a store to both pages. By thread.
     forking: BTreeMap<Translation, (u16, Place)>,
     /// Pages that are held.
     pub held: BTreeMap<PinId, Hold>,
@@ -120,7 +121,8 @@ pub struct Pages {
     /// Upper-level entries that CPUs may still hold although the table that they name left the
     /// tree: CPU, address space, the table's first page, its level; whether the table was freed.
     structures: BTreeMap<(CpuId, MmId, Vpn, u32), bool>,
-    /// By thread: what it has mapped in this try of its fault. Nothing, unless somebody asks for that.
+    /// By thread: what it has mapped in this try of its fault. Nothing, unless somebody asks for
+    /// that.
     mapped: BTreeSet<(u16, Place)>,
 }
 
@@ -255,8 +257,8 @@ impl Contents {
         }
     }
 
-    /// A device loads by a pin. What another process stored it must never find (P6), and by one of FOLL_PIN what the
-    /// page holds (P7). A mere reference stays with the page of then.
+    /// A device loads by a pin. What another process stored it must never find (P6), and by one of
+    /// FOLL_PIN what the page holds (P7). A mere reference stays with the page of then.
     fn device_loads(&mut self, at: At, pin: Pin, hold: Hold) {
         let (found, place) = (self.load(pin.frame), hold.pin.place);
         if self.watch.loads.contains(&at.op) {
@@ -328,7 +330,8 @@ pub fn begin_call(w: &mut CheckWorld, at: At, mm: MmId, purpose: &Purpose) {
     }
 }
 
-/// A system call of `at`'s thread returned: what it gave up may go, unless it is stored to from now.
+/// A system call of `at`'s thread returned: what it gave up may go, unless it is stored to from
+/// now.
 pub fn end_giving_up(w: &mut CheckWorld, at: At) {
     if w.ghost.pages.giving_up.contains_key(&at.thread.0) {
         let pages = &mut *w.ghost.pages;

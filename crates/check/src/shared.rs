@@ -45,8 +45,8 @@ impl<T: Clone> Clone for Part<T> {
     }
 }
 
-/// The different values that a part takes in an exploration, numbered in the order in which they were
-/// found. A state names its parts by these numbers.
+/// The different values that a part takes in an exploration, numbered in the order in which they
+/// were found. A state names its parts by these numbers.
 #[derive(Debug)]
 pub struct Pool<T>(Mutex<Numbered<T>>);
 

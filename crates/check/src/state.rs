@@ -120,8 +120,8 @@ impl Setting<'_> {
         }
     }
 
-    /// Whether the thread's CPU walks page tables for another one, with interrupts off, and cannot be
-    /// taken from that.
+    /// Whether the thread's CPU walks page tables for another one, with interrupts off, and cannot
+    /// be taken from that.
     pub fn is_kept_off(&self, world: &CheckWorld, thread: usize) -> bool {
         let cpu = self.program.threads[thread].cpu;
         let walk = world.cpus[cpu.index()].walk;
@@ -144,8 +144,8 @@ impl Setting<'_> {
         ways(world, at, (self.space(thread), page), write)
     }
 
-    /// Whether everybody is at the barrier and `thread` is the first of them. `next` says what a thread
-    /// will do next.
+    /// Whether everybody is at the barrier and `thread` is the first of them. `next` says what a
+    /// thread will do next.
     pub fn passes(&self, mut next: impl FnMut(usize) -> Next, thread: usize, barrier: u16) -> bool {
         let members = &self.program.barriers[usize::from(barrier)].threads;
         let here = |id: &ThreadId| next(id.index()) == Next::Barrier(barrier);
@@ -219,8 +219,8 @@ impl Setting<'_> {
         waits.collect::<Vec<_>>().join(", ")
     }
 
-    /// Brings a thread to where it stands and lets it take a step, by this way. The footprint has only
-    /// the locks that the step is about.
+    /// Brings a thread to where it stands and lets it take a step, by this way. The footprint has
+    /// only the locks that the step is about.
     pub fn resume(
         &self,
         world: &mut CheckWorld,
@@ -243,8 +243,8 @@ impl Setting<'_> {
         Step { member: Member { standing, log }, footprint: locks }
     }
 
-    /// What a step of `thread` that led from one world to the other looked at and changed; `locks` are
-    /// those that it was about.
+    /// What a step of `thread` that led from one world to the other looked at and changed; `locks`
+    /// are those that it was about.
     pub fn footprint(
         &self,
         thread: usize,
@@ -337,8 +337,8 @@ fn hardware(w: &CheckWorld) -> Vec<Choice> {
     choices
 }
 
-/// Explicit mode: a fill or an eviction. That a walk also sets the accessed bit is left to accesses, as
-/// it is with sets.
+/// Explicit mode: a fill or an eviction. That a walk also sets the accessed bit is left to
+/// accesses, as it is with sets.
 fn cache(w: &mut CheckWorld, choice: Choice) {
     match choice {
         Choice::Fill { cpu, page } => {

@@ -1,11 +1,11 @@
-//! Threads that a scenario does not tell apart: states that differ only in which of them did what are
-//! explored once.
+//! Threads that a scenario does not tell apart: states that differ only in which of them did what
+//! are explored once.
 //!
-//! A [`Renaming`] exchanges threads, and the CPUs that they are pinned to, so that the program stays as
-//! it is. Each state has a mirror image by each renaming: the state that the renamed schedule leads to.
-//! The explorer takes every step in a state and its mirror images at once, so that nothing in the
-//! world has to be renamed, and takes states for the same if one is a mirror image of the other.
-//! docs/checker.md has the argument.
+//! A [`Renaming`] exchanges threads, and the CPUs that they are pinned to, so that the program
+//! stays as it is. Each state has a mirror image by each renaming: the state that the renamed
+//! schedule leads to. The explorer takes every step in a state and its mirror images at once, so
+//! that nothing in the world has to be renamed, and takes states for the same if one is a mirror
+//! image of the other. docs/checker.md has the argument.
 
 use crate::observe::Watching;
 use crate::unroll::{Act, Action};

@@ -34,8 +34,8 @@ pub fn run(env: &mut CheckEnv<'_>, space: MmId, acts: &[Act], from: usize) {
     }
 }
 
-/// Does one action; false if the thread got a signal and is gone. That a system call fails is one of
-/// the things that may happen.
+/// Does one action; false if the thread got a signal and is gone. That a system call fails is one
+/// of the things that may happen.
 fn perform(env: &mut CheckEnv<'_>, space: MmId, action: &Action) -> bool {
     match *action {
         Action::Access { page, store } => return access(env, (space, page), store),

@@ -67,7 +67,8 @@ pub fn trace(
     Ok((steps, state.world.ghost.violation))
 }
 
-fn pages(setting: &Setting<'_>, state: &State) -> Vec<PageState> {
+/// What holds for each page of each process.
+pub fn pages(setting: &Setting<'_>, state: &State) -> Vec<PageState> {
     let spaces = state.world.spaces().zip(&setting.program.processes).enumerate();
     spaces
         .flat_map(|(number, (mm, process))| {

@@ -11,7 +11,7 @@ use needless_watch::functions::Asked;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Finds the page faults, page copies and TLB flushes that a workload did not need.
+/// Find the page faults, page copies and TLB flushes that a workload did not need.
 #[derive(Debug, Parser)]
 #[command(
     name = "needless",
@@ -19,11 +19,11 @@ use std::time::Duration;
     propagate_version = true,
     help_template = crate::groups::template(),
     before_help = "Examples:
-  needless compare cow-reuse -t live -t model:6.1   side by side
-  needless run cow-reuse -t model:5.10              one target, every counter
+  needless compare cow-reuse -t live -t model:6.1   two targets, event by event
+  needless run cow-reuse -t model:5.10              one target and its counters
   needless explain cow-reuse -t model:6.12          one round, event by event
-  needless stat -- sort -n numbers                  any program: who costs what
-  needless agree -t live                            is the model right here?
+  needless stat -- sort -n numbers                  what a program did not need
+  needless agree -t live                            is the model exact here?
   needless doctor                                   what can this machine show?
   needless help run                                 how to use a verb"
 )]
@@ -31,7 +31,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
-    /// Whether to use colour (NO_COLOR and CLICOLOR_FORCE are obeyed, too).
+    /// When to use colour
+    ///
+    /// With auto, NO_COLOR and CLICOLOR_FORCE are obeyed.
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub color: Color,
 }
@@ -39,16 +41,16 @@ pub struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run a scenario on one target and print every counter.
+    /// Run a scenario on one target and print its counters.
     #[command(before_help = "Examples:
   needless run cow-reuse                       on this kernel
   needless run cow-reuse -t model:6.1          in the model of Linux 6.1
   needless run cow-reuse --set pages=8 --format json
   needless run cow-reuse -t model:6.12 --format parquet > rounds.parquet
   needless scenario random 7 | needless run - -t model:6.12
-  needless run dirty-tracking                  a study's comparison")]
+  needless run dirty-tracking                  all parts of a study")]
     Run(RunArgs),
-    /// Run a scenario on several targets and compare event by event.
+    /// Run a scenario on several targets and compare their events.
     #[command(before_help = "Examples:
   needless compare cow-reuse                    this kernel and every model row
   needless compare cow-reuse -t live -t model:5.10 -t model:6.12
@@ -57,79 +59,85 @@ pub enum Verb {
   needless compare cow-reuse -t model:6.12 -t model:6.12,reuse=page-count
   needless compare cow-reuse -t live --expect   status 1 if the model is wrong
   needless compare cow-reuse -t kernel:./bzImage --expect 'shootdowns<=2'
-                                                a kernel of one's own
+                                                a kernel of your own
   needless compare cow-reuse -t kernel:./bzImage,row=6.12 --format junit
+  needless compare cow-reuse --format html -o cow-reuse.html
+                                                a page to look at and to share
   needless compare old.json new.json            two saved results: what differs
   needless compare before.json after.json --per 100
                                                 two results of `needless stat`")]
     Compare(CompareArgs),
-    /// Find between which kernels a scenario, or a condition, changed.
+    /// Find the kernel or commit where a scenario's result changed.
     #[command(before_help = "Examples:
   needless bisect cow-reuse --good kernel:6.1 --bad kernel:6.12
                                                where its sequence changed
   needless bisect cow-reuse --good kernel:6.12 --bad kernel:5.10 --expect 'copies=0'
                                                where a condition came to hold
   needless bisect cow-reuse --tree linux --good v6.12 --bad HEAD
-                                               the same among commits, each compiled")]
+                                               among commits, each compiled")]
     Bisect(BisectArgs),
     /// List the events of one round with kernel functions and verdicts.
     #[command(before_help = "Examples:
   needless explain cow-reuse -t model:5.10              the first round
-  needless explain cow-reuse -t live --round 7")]
+  needless explain cow-reuse -t live --round 7
+  needless explain cow-reuse -t model:5.10 --format html -o round.html
+                                                        step by step")]
     Explain(ExplainArgs),
-    /// Hold real kernels against their model rows, exactly.
+    /// Test whether real kernels match their model rows exactly.
     #[command(before_help = "Examples:
   needless agree -t live                       every built-in scenario
-  needless agree -t live cow-reuse z_munmap_1  only these
-  needless agree -t live --random 2000         random ones, of seeds 1 to 2000
+  needless agree -t live cow-reuse z_munmap_1  only these two
+  needless agree -t live --random 2000         random scenarios, seeds 1 to 2000
   needless agree -t live -t kernel:6.12 --random 500 --report agreement.md
   needless agree -t kernel:6.1 -t kernel:7.3,cpus=3 --random 500
-  needless agree -t live --random 2000 --seeds seeds.tsv   those that come next
+  needless agree -t live --random 2000 --seeds seeds.tsv   the file's next seeds
   needless agree -t live --format json")]
     Agree(AgreeArgs),
-    /// Try every interleaving of a small scenario: is the rule safe?
+    /// Check every interleaving of a small scenario for violations.
     #[command(before_help = "Examples:
-  needless check pageout-read                        every row it names
+  needless check pageout-read                        every row that it names
   needless check pageout-read -t model:5.10          property by property
   needless check pageout-read -t model:6.12,mutant=unmap-not-flushed
-                                                     a mutant must fail: how
+                                                     how this mutant fails
+  needless check pageout-read --format html -o race.html
+                                                     the mutant's race, step by step
   needless check mprotect-reclaim -t model:7.3 --cpus 3
   needless check --catalogue                         every litmus test
   needless check --catalogue --larger                each with one more CPU
   needless check big.kdl -t model:6.12 --key-bits 64 --checkpoint big.checkpoint
-                                                     days, in half the memory")]
+                                                     days, with half the memory")]
     Check(CheckArgs),
-    /// Watch a command, a process or CPUs: what was needless, and why.
+    /// Watch a command, a process or CPUs and report needless work.
     #[command(before_help = "Examples:
-  needless stat -- sort -n numbers             a command and all it starts
+  needless stat -- sort -n numbers             a command and its children
   needless stat --by mapping -- sort -n numbers
                                                figures by mapping
   needless stat -r 5 -- make -j2               five times: medians, ranges
   needless stat -o stat.json --format json -- ./server
   needless stat -p 1234                        a process, until Ctrl-C
-  needless stat -p 1234 -- sleep 10            the same for ten seconds
-  needless stat -a -- sleep 10                 everything on the machine
+  needless stat -p 1234 -- sleep 10            this process, for ten seconds
+  needless stat -a -- sleep 10                 every task of the machine
   needless stat -a --format openmetrics -o needless.om -- sleep 10
   needless stat --by-actor -p 1234 -- sleep 10
-                                               what the kernel does to it by itself
+                                               what the kernel does by itself
   needless stat --perfetto trace.pftrace -- ./server
-                                               event by event, for ui.perfetto.dev
+                                               a trace for ui.perfetto.dev
   needless stat --victims 2-5                  what reaches these CPUs
   needless stat --victims 2-5 --fail-on interrupt -- ./neighbour
-                                               status 1 if an interrupt does")]
+                                               status 1 if an interrupt comes")]
     Stat(StatArgs),
-    /// Answer a published question: its figures beside ours.
+    /// Answer a published question, with its figures beside ours.
     #[command(before_help = "Examples:
-  needless study                               which there are
-  needless study cow-reuse                     all of it, guests as well
+  needless study                               list the studies
+  needless study cow-reuse                     all parts, on guests as well
   needless study cow-reuse -t model -t live -t check   without guests
-  needless study cow-reuse --part cost         one part, with all its figures
-  needless study cow-reuse -v                  all parts with all their figures
-  needless study wp-unpopulated --part order --size 256M   in less time, with less memory
+  needless study cow-reuse --part cost         one part, with all figures
+  needless study cow-reuse -v                  all parts, with all figures
+  needless study wp-unpopulated --part order --size 256M   less time and memory
   needless study cow-reuse --format md -o cow-reuse.md
-  needless study mine.kdl                      a study of one's own")]
+  needless study mine.kdl                      a study of your own")]
     Study(StudyArgs),
-    /// Say what this machine can show and what would help.
+    /// Report what this machine can show and what would help.
     #[command(before_help = "Examples:
   needless doctor
   needless doctor --clean                      undo what killed runs left behind
@@ -138,13 +146,13 @@ pub enum Verb {
     /// List, fetch, build or remove the kernels that targets boot.
     #[command(before_help = "Examples:
   needless kernels list
-  needless kernels fetch                       those with a model row
+  needless kernels fetch                       every series with a model row
   needless kernels fetch 6.12 6.17             the newest build of each series
   needless kernels fetch 6.12.94+deb13         this build
-  needless kernels build 6.12 --patch fix.patch   one of one's own
+  needless kernels build 6.12 --patch fix.patch   a kernel of your own
   needless kernels remove 6.17")]
     Kernels(KernelsArgs),
-    /// List, show, check or format scenarios.
+    /// List, show, draw, check or format scenarios.
     #[command(before_help = "Examples:
   needless scenario list
   needless scenario show cow-reuse > mine.kdl
@@ -155,15 +163,16 @@ pub enum Verb {
     /// List the kernel rows and the policies in which they differ.
     #[command(before_help = "Examples:
   needless policies
+  needless policies reuse shootdown
   needless policies --format json")]
-    Policies(FormatArgs),
-    /// Print a shell's completions.
+    Policies(PoliciesArgs),
+    /// Print shell completions.
     #[command(before_help = "Examples:
   needless completions bash > /etc/bash_completion.d/needless
   needless completions zsh > ~/.zfunc/_needless
   needless completions fish > ~/.config/fish/completions/needless.fish")]
     Completions {
-        /// The shell.
+        /// Shell that the completions are for.
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write one for each verb.
@@ -171,21 +180,23 @@ pub enum Verb {
   needless man | man -l -
   needless man /usr/local/share/man/man1       then: man needless-compare")]
     Man {
-        /// An existing directory; without it the page of `needless` itself is printed.
+        /// Existing directory to write the pages to
+        ///
+        /// Without it, the page of `needless` itself is printed.
         directory: Option<PathBuf>,
     },
 }
 
-/// What every verb that runs a scenario takes.
+/// The scenario of a verb that runs one.
 #[derive(Debug, Args)]
 pub struct ScenarioChoice {
-    /// A built-in scenario's name, a file, or `-` for standard input.
+    /// Built-in scenario, file, or `-` for standard input.
     #[arg(value_parser = to_load())]
     pub scenario: String,
     /// Set a parameter of the scenario (repeatable).
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
     pub settings: Vec<(String, String)>,
-    /// Rounds that count, instead of the scenario's own number.
+    /// Number of rounds that count, in place of the scenario's own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
 }
@@ -193,8 +204,10 @@ pub struct ScenarioChoice {
 /// How much memory runs of the model may take.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct MemoryArgs {
-    /// Give up when the process takes this much memory, in MiB (exit status 3); by default half of
-    /// what is free, or of what a control group or `ulimit` leaves.
+    /// Memory that the process may take, in MiB
+    ///
+    /// A run that needs more is given up (exit status 3). Default: half of the free memory, or of
+    /// what a control group or `ulimit` leaves.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_memory: Option<u64>,
 }
@@ -207,10 +220,44 @@ pub struct FormatArgs {
     pub format: Format,
 }
 
+/// Arguments of `policies`.
+#[derive(Debug, Args)]
+pub struct PoliciesArgs {
+    /// Policies to list (default: all)
+    #[arg(value_name = "POLICY")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// How results are printed that can be a page, and where they go.
+#[derive(Clone, Debug, Args)]
+pub struct PageArgs {
+    /// Write the result to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
+    pub output: Option<PathBuf>,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = PageFormat::Text)]
+    pub format: PageFormat,
+}
+
+/// How results are printed that can be a page or a table, and where they go.
+#[derive(Clone, Debug, Args)]
+pub struct ResultArgs {
+    /// Write the result to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
+    pub output: Option<PathBuf>,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Text)]
+    pub format: ResultFormat,
+}
+
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Undo what killed runs left behind (swap space, settings, mounts) instead.
+    /// Undo what killed runs left behind: swap space, settings, mounts
+    ///
+    /// The machine is not examined then.
     #[arg(long)]
     pub clean: bool,
     #[command(flatten)]
@@ -222,32 +269,34 @@ pub struct DoctorArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// Where to run it: live (the default), live,cpus=2,5, kernel:6.12, kernel:6.12,cpus=4, model:6.12,
-    /// model:6.12,mglru=off …
+    /// Target to run the scenario on
+    ///
+    /// As in live, live,cpus=2,5, kernel:6.12, kernel:6.12,cpus=4, model:6.12 or
+    /// model:6.12,mglru=off. Default: live; for a study, all of its targets.
     #[arg(short, long)]
     pub target: Option<String>,
-    /// Write the events to a file, as JSON Lines; to one named *.parquet or *.arrow as a table.
+    /// Write the events to a file: as a table if its name ends in .parquet or .arrow, else as JSON
+    /// Lines.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
     pub detail: DetailArgs,
-    /// How to print the result.
-    #[arg(long, value_enum, default_value_t = ResultFormat::Text)]
-    pub format: ResultFormat,
+    #[command(flatten)]
+    pub result: ResultArgs,
 }
 
-/// How much a text tells.
+/// How detailed a text is.
 #[derive(Copy, Clone, Debug, Default, Args)]
 pub struct DetailArgs {
-    /// Show every counter, those that are 0 as well.
+    /// Show every counter, also those that are 0.
     #[arg(short, long)]
     pub verbose: bool,
 }
 
 impl DetailArgs {
-    /// What the text is to tell.
+    /// How detailed the text is.
     pub fn detail(self) -> Detail {
         if self.verbose { Detail::All } else { Detail::Answer }
     }
@@ -258,29 +307,43 @@ impl DetailArgs {
 pub struct CompareArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// A second saved result: nothing is run, and both files (of `--format json`) are compared.
+    /// Second saved result, to be compared with the first
+    ///
+    /// Both are files that `run`, `compare` or `stat` wrote with --format json. Nothing is run.
     #[arg(value_name = "SAVED", conflicts_with_all = ["targets", "expect", "settings", "rounds", "events", "max_memory", "git_bisect"])]
     pub other: Option<PathBuf>,
-    /// Divide the figures of two results of `stat` by this number of operations (requests, rounds) in a run.
+    /// Divide the figures of two results of `stat` by N
+    ///
+    /// N is the number of requests, rounds or other operations in a run.
     #[arg(long, value_name = "N", requires = "other", value_parser = clap::value_parser!(u64).range(1..))]
     pub per: Option<u64>,
-    /// A target (repeatable); without any: live and every model row.
+    /// Target to run the scenario on (repeatable)
+    ///
+    /// Default: live and every model row.
     #[arg(short, long = "target", value_name = "TARGET")]
     pub targets: Vec<String>,
-    /// End with status 1 unless this holds on every target (repeatable): COUNTER<=NUMBER (or <, =, !=, >, >=)
-    /// in every round, or `exact` (if nothing is given): every real kernel equals its model row.
+    /// End with status 1 unless this holds on every target (repeatable)
+    ///
+    /// COUNTER<=NUMBER (or <, =, !=, >, >=) has to hold in every round. `exact`, the default if no
+    /// condition is given: every real kernel equals its model row. Status 3: not decided.
     #[arg(long, value_name = "CONDITION", num_args = 0..=1, default_missing_value = expect::EXACT)]
     pub expect: Vec<Expectation>,
-    /// Exit statuses for `git bisect run`: 0 as expected, 1 not, 125 (skip) for everything else.
+    /// End with the exit statuses that `git bisect run` expects
+    ///
+    /// 0: as expected. 1: not as expected. 125 (skip): anything else.
     #[arg(long, requires = "expect")]
     pub git_bisect: bool,
-    /// Write the events of all targets to a file, as JSON Lines; to one named *.parquet or *.arrow as a table.
+    /// Write the events of all targets to a file, as JSON Lines; to one named *.parquet or *.arrow
+    /// as a table.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
     pub detail: DetailArgs,
+    /// Write the result to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
+    pub output: Option<PathBuf>,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,
@@ -291,20 +354,30 @@ pub struct CompareArgs {
 pub struct BisectArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// A kernel that is as it should be: kernel:6.1, kernel:6.1,cpus=3 …; with --tree a revision.
+    /// Good kernel, as in kernel:6.1 or kernel:6.1,cpus=3
+    ///
+    /// With --tree, a revision.
     #[arg(long, value_name = "TARGET")]
     pub good: String,
-    /// A kernel that is not, older or newer; with --tree a newer revision.
+    /// Bad kernel, older or newer than the good one
+    ///
+    /// With --tree, a revision that is newer than the good one.
     #[arg(long, value_name = "TARGET")]
     pub bad: String,
-    /// Look among the commits of this git tree of the kernel, which is only read: each is compiled in the cache.
+    /// Search the commits of this git tree of the kernel
+    ///
+    /// Each commit is compiled in the cache. The tree is only read.
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
-    /// Lines of a configuration for the commits, on top of what guests need.
+    /// File of configuration lines for the commits
+    ///
+    /// They come on top of what guests need.
     #[arg(long, value_name = "FILE", requires = "tree")]
     pub config: Option<PathBuf>,
-    /// A kernel is good if this holds in every round (repeatable): COUNTER<=NUMBER (or <, =, !=, >, >=), or `exact`.
-    /// Without: if it has the good kernel's sequence.
+    /// Condition that holds in every round of a good kernel (repeatable)
+    ///
+    /// COUNTER<=NUMBER (or <, =, !=, >, >=), or `exact`: the kernel equals its model row. Without a
+    /// condition, a kernel is good if it has the good kernel's sequence.
     #[arg(long, value_name = "CONDITION")]
     pub expect: Vec<Expectation>,
     #[command(flatten)]
@@ -318,64 +391,78 @@ pub struct BisectArgs {
 pub struct ExplainArgs {
     #[command(flatten)]
     pub choice: ScenarioChoice,
-    /// Where to run it.
+    /// Target to run the scenario on.
     #[arg(short, long, default_value = "live")]
     pub target: String,
-    /// Which round, counted from 0 after the warm-up.
+    /// Round to list, counted from 0 after the warm-up.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub round: u32,
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub page: PageArgs,
 }
 
 /// Arguments of `agree`.
 #[derive(Debug, Args)]
 pub struct AgreeArgs {
-    /// A real kernel to hold the model against: live, kernel:6.12 … (repeatable).
+    /// Real kernel to compare with its model row (repeatable)
+    ///
+    /// As in live, kernel:6.12 or kernel:6.12,cpus=3.
     #[arg(short, long = "target", value_name = "TARGET", default_value = "live")]
     pub targets: Vec<String>,
-    /// Built-in scenarios, files, or `-` for standard input; without any, and without --random: every
-    /// built-in scenario.
+    /// Built-in scenarios, files, or `-` for standard input
+    ///
+    /// Default: every built-in scenario, unless random ones are asked for.
     #[arg(value_parser = to_load())]
     pub scenarios: Vec<String>,
-    /// Every built-in scenario, beside the random ones.
+    /// Run every built-in scenario, besides the others.
     #[arg(long)]
     pub builtin: bool,
-    /// Random scenarios.
+    /// Number of random scenarios.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub random: Option<u32>,
-    /// Random scenarios on the running kernel, if another number than on the others.
+    /// Number of random scenarios on the running kernel
+    ///
+    /// Default: that of --random.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub random_live: Option<u32>,
-    /// The seed of the first random scenario; the next one has the next seed.
+    /// Seed of the first random scenario
+    ///
+    /// Each further scenario has the next seed.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
-    /// Take the seeds that come next in this file, and note them there before they run: evidence.
+    /// Take the next seeds of this file
+    ///
+    /// They are noted in the file before they run, so that no seed counts as evidence twice.
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub seeds: Option<PathBuf>,
-    /// What random scenarios are drawn of.
+    /// What random scenarios may ask for.
     #[arg(long, value_enum, default_value_t = Draw::There)]
     pub draw: Draw,
-    /// Booted kernels that run side by side; the running kernel runs alone, before them. Each keeps as
-    /// many processors busy as scenarios have CPUs there: where there are fewer, one at a time is faster
+    /// Number of booted kernels that run side by side
+    ///
+    /// Each keeps as many processors busy as its scenarios have CPUs. On a machine with fewer
+    /// processors, one kernel at a time is faster. The running kernel runs alone, before them.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub jobs: u8,
-    /// Write into this directory the smallest scenario of every difference, and each that stays undecided.
+    /// Directory for the scenarios that differ or stay undecided
+    ///
+    /// Of a scenario that differs, the smallest one that still differs is written.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// Write the results and the rules as a Markdown document.
+    /// Write the results and the rules to a file, as Markdown.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub report: Option<PathBuf>,
-    /// Rounds of each, instead of the scenario's own number.
+    /// Number of rounds that count, in place of each scenario's own
+    ///
+    /// Random scenarios keep theirs.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// How to print the result.
-    #[arg(long, value_enum, default_value_t = ResultFormat::Text)]
-    pub format: ResultFormat,
+    #[command(flatten)]
+    pub result: ResultArgs,
 }
 
 /// Arguments of `kernels`.
@@ -389,12 +476,12 @@ pub struct KernelsArgs {
 /// The verbs of `kernels`.
 #[derive(Debug, Subcommand)]
 pub enum KernelsVerb {
-    /// List the kernels that are cached and those that Debian's archive has.
+    /// List the kernels in the cache and those in Debian's archive.
     #[command(
         before_help = "Examples:\n  needless kernels list\n  needless kernels list --arch arm64"
     )]
     List {
-        /// The architecture whose kernels in the archive are listed: x86-64 or arm64.
+        /// Architecture of the archive's kernels: x86-64 or arm64.
         #[arg(long, value_name = "ARCH", default_value = "x86-64", value_parser = architecture)]
         arch: Arch,
         #[command(flatten)]
@@ -402,37 +489,45 @@ pub enum KernelsVerb {
     },
     /// Fetch kernels from Debian's archive, with apt's signature checks.
     #[command(before_help = "Examples:
-  needless kernels fetch                  those with a model row
+  needless kernels fetch                  every series with a model row
   needless kernels fetch 6.12 6.17        the newest build of each series
   needless kernels fetch 6.12.94+deb13    this build
-  needless kernels fetch 6.12/arm64       the same series for arm64")]
+  needless kernels fetch 6.12/arm64       a series for arm64")]
     Fetch {
-        /// Series or builds; without any: every series that the model has a row for.
+        /// Series or builds
+        ///
+        /// Default: every series that has a model row and that Debian has a kernel of.
         kernels: Vec<String>,
     },
-    /// Compile a kernel for guests from Debian's source of a series, patched.
+    /// Compile a kernel for guests from Debian's source, with patches.
     #[command(before_help = "Examples:
-  needless kernels build 6.12 --patch fix.patch               then: -t kernel:6.12+fix
+  needless kernels build 6.12 --patch fix.patch         then: -t kernel:6.12+fix
   needless kernels build 6.12 --patch a.patch --patch b.patch --name mine
-  needless kernels build 6.12 --config debug.config           CONFIG_ lines on top of the guests' own
-  needless kernels build 6.12/arm64 --patch fix.patch         for arm64")]
+  needless kernels build 6.12 --config debug.config     more CONFIG_ lines
+  needless kernels build 6.12/arm64 --patch fix.patch   for arm64")]
     Build {
-        /// The series, for arm64 with /arm64.
+        /// Series, as in 6.12 or 6.12/arm64.
         series: String,
-        /// A patch, as `git diff` writes it (repeatable, applied in this order).
+        /// Patch, as `git diff` writes it (repeatable)
+        ///
+        /// Patches are applied in the order given.
         #[arg(long = "patch", value_name = "FILE")]
         patches: Vec<PathBuf>,
-        /// Lines of a configuration, as in CONFIG_DEBUG_VM=y, on top of what guests need.
+        /// File of configuration lines, as in CONFIG_DEBUG_VM=y
+        ///
+        /// They come on top of what guests need.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// What the kernel is called; otherwise SERIES+PATCH, or SERIES+guest.
+        /// Name of the kernel
+        ///
+        /// Default: SERIES+PATCH, or SERIES+guest without a patch.
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
     /// Remove kernels from the cache.
     #[command(before_help = "Examples:\n  needless kernels remove 6.12 6.17")]
     Remove {
-        /// Names as `needless kernels list` shows them.
+        /// Kernels, by the names that `needless kernels list` shows.
         #[arg(required = true)]
         kernels: Vec<String>,
     },
@@ -441,70 +536,85 @@ pub enum KernelsVerb {
 /// What makes an exploration shorter (docs/checker.md).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Reduction {
-    /// Orders of steps that commute.
+    /// Take steps that commute in one order only.
     SleepSets,
-    /// Threads that do the same.
+    /// Treat threads that do the same as interchangeable.
     Symmetry,
-    /// Steps that were taken before from the same parts of the world.
+    /// Recall steps that were taken before from the same parts of the world.
     Recall,
 }
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// A litmus test (`needless scenario list` shows them), a built-in scenario, a file, or `-` for
-    /// standard input.
+    /// Litmus test, built-in scenario, file, or `-` for standard input
+    ///
+    /// `needless scenario list` shows the litmus tests.
     #[arg(value_parser = to_load())]
     pub scenario: Option<String>,
-    /// A model row (repeatable); without: those that the scenario's `litmus` node names.
+    /// Model row to check, as in model:6.12 (repeatable)
+    ///
+    /// Default: the rows that the scenario's `litmus` node names.
     #[arg(short, long = "target", value_name = "TARGET", conflicts_with = "catalogue")]
     pub targets: Vec<String>,
-    /// Every litmus test on every row that it names.
+    /// Check every litmus test on every row that it names.
     #[arg(long, conflicts_with = "scenario")]
     pub catalogue: bool,
-    /// Every litmus test with one more CPU, on which a thread does what another one does. A test that
-    /// must fail may fail by another property then.
+    /// Give each litmus test one more thread, on a CPU of its own
+    ///
+    /// The thread does what another one does, or else loads from a page. A test that must fail may
+    /// then fail by another property.
     #[arg(long, requires = "catalogue")]
     pub larger: bool,
     /// Set a parameter of the scenario (repeatable).
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment, conflicts_with = "catalogue")]
     pub settings: Vec<(String, String)>,
-    /// How many CPUs, for scenarios with a parameter `cpus`.
+    /// Number of CPUs, for a scenario with a parameter `cpus`.
     #[arg(long, value_name = "N", conflicts_with = "catalogue")]
     pub cpus: Option<u16>,
-    /// Give up after this many states (exit status 3).
+    /// Number of states after which to give up (exit status 3).
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     pub max_states: usize,
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// Give up after this many seconds (exit status 3).
+    /// Number of seconds after which to give up (exit status 3).
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub deadline: Option<Duration>,
-    /// Keep only so many bits of each state's key (64 take half the memory); the output says how likely
-    /// it is that a state was missed.
+    /// Number of bits to keep of each state's key, from 16 to 128
+    ///
+    /// 64 bits take half the memory of 128. With fewer than 128, the output says how likely it is
+    /// that a state was missed.
     #[arg(long, value_name = "BITS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(16..=128))]
     pub key_bits: u32,
-    /// Leave a reduction out (repeatable). The verdict is the same, and takes longer.
+    /// Leave out a reduction (repeatable)
+    ///
+    /// The verdict is the same, but takes longer.
     #[arg(long, value_name = "REDUCTION")]
     pub without: Vec<Reduction>,
-    /// Write to this file every minute how far the exploration is. If the file is there, go on from it.
+    /// Save the progress of the exploration in this file
+    ///
+    /// It is written at most once a minute, and removed at the end. If it exists, the exploration
+    /// goes on from it.
     #[arg(long, value_name = "FILE", requires = "targets", conflicts_with = "replay")]
     pub checkpoint: Option<PathBuf>,
-    /// Follow one schedule, as a counterexample prints it, and show its steps.
+    /// Show the steps of one schedule, as a counterexample prints it.
     #[arg(long, value_name = "SCHEDULE", requires = "targets")]
     pub replay: Option<Schedule>,
-    /// How many threads work; one for each CPU if not given. The result is the same.
+    /// Number of worker threads
+    ///
+    /// Default: one for each CPU. The result does not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     #[command(flatten)]
-    pub format: FormatArgs,
+    pub page: PageArgs,
 }
 
-/// A positive number of seconds.
+/// Reads a positive number of seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, as in 60".to_owned())?;
+    let seconds: f64 =
+        text.parse().map_err(|_| "expected a number of seconds, as in 60".to_owned())?;
     let duration = Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero());
-    duration.ok_or_else(|| "a number of seconds above 0, as in 60".to_owned())
+    duration.ok_or_else(|| "expected a number of seconds above 0, as in 60".to_owned())
 }
 
 /// Arguments of `scenario`.
@@ -518,73 +628,90 @@ pub struct ScenarioArgs {
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// Watch this process and what it starts from now on.
+    /// Watch this process and all that it starts from now on.
     #[arg(short, long, value_name = "PID", conflicts_with = "all", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// Watch every task.
+    /// Watch every task of the machine.
     #[arg(short, long)]
     pub all: bool,
-    /// Run the command this often.
+    /// Number of times to run the command.
     #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Write the report to a file. Without it the report of a command goes to standard error,
-    /// since standard output is the command's.
+    /// Write the report to a file
+    ///
+    /// Default: standard output, or standard error if a command is given.
     #[arg(short, long, value_name = "FILE", value_parser = to_write())]
     pub output: Option<PathBuf>,
-    /// Record every interrupt from one CPU to another, wake-ups and rescheduling interrupts among them, so that
-    /// all of /proc/interrupts' lines can be accounted for. Costs two to five records for each wake-up.
+    /// Record every interrupt from one CPU to another
+    ///
+    /// Interrupts for wake-ups and rescheduling are then recorded too, so that all lines of
+    /// /proc/interrupts can be accounted for. Costs two to five records for each wake-up.
     #[arg(long)]
     pub every_interrupt: bool,
-    /// How long faults waited off their CPU, and for what: userfaultfd's answer, migration, a read, a page's lock, throttling, memory,
-    /// other locks. Costs three records for each context switch.
+    /// Report how long faults waited off their CPU, and for what
+    ///
+    /// For userfaultfd's answer, page migration, a page read, a page lock, dirty throttling, free
+    /// memory or another lock. Costs three records for each context switch.
     #[arg(long)]
     pub waits: bool,
-    /// What the kernel does to the program of its own accord, by who does it: khugepaged, compaction, NUMA balancing,
-    /// kswapd, KSM, writeback: flushes, interrupts, faults, and the time these took.
+    /// Report what the kernel does of its own accord, by actor
+    ///
+    /// Actors are khugepaged, compaction, NUMA balancing, kswapd, KSM and writeback. The report has
+    /// their flushes, interrupts and faults, and the time that these took.
     #[arg(long)]
     pub by_actor: bool,
-    /// Write single events to this file as a Perfetto trace, for <https://ui.perfetto.dev>: tracks of CPUs and threads, faults with
-    /// their class, interrupts with arrows from who sent them. Addresses are in it.
+    /// Write single events to a file, as a Perfetto trace for ui.perfetto.dev
+    ///
+    /// The trace has tracks of CPUs and threads, faults with their class, and interrupts with
+    /// arrows from their senders. It contains addresses.
     #[arg(long, value_name = "FILE", value_parser = to_write(), conflicts_with = "repeat")]
     pub perfetto: Option<PathBuf>,
-    /// Guard these CPUs, as in 2-5,8: only what reaches them, in order of time, with its cause and what keeps
-    /// it away. Without a command until Ctrl-C.
+    /// Guard these CPUs, as in 2-5,8
+    ///
+    /// Only what reaches them is reported, in order of time, with its cause and what keeps it away.
+    /// Without a command, until Ctrl-C.
     #[arg(long, value_name = "CPUS", value_parser = cpu_list, conflicts_with_all = ["pid", "all", "every_interrupt", "waits", "by_actor", "repeat"])]
     pub victims: Option<Cpus>,
-    /// Status 1 if an interrupt reached a guarded CPU; with causes, one of these (lru-drain is a kernel thread's
-    /// run).
+    /// End with status 1 if an interrupt reached a guarded CPU
+    ///
+    /// If causes are given, only these count, as in interrupt=tlb-flush,table-sync. The cause
+    /// lru-drain is the run of a kernel thread.
     #[arg(long, value_name = "interrupt[=CAUSE,…]", requires = "victims", value_parser = fail_on)]
     pub fail_on: Option<FailOn>,
-    /// Add all figures up by one of these, in one table in place of the others.
+    /// Add up all figures by this, in one table in place of the others.
     #[arg(long, value_name = "WHAT", value_enum, conflicts_with = "victims")]
     pub by: Option<StatBy>,
-    /// Also print the rules of the classes, start-up classes one by one, stacks of calls that flushed, and
-    /// the kernel's own counts.
+    /// Also print rules, start-up classes, call stacks and kernel counts
+    ///
+    /// These are the rules of the classes, each start-up class, the stacks of calls that flushed,
+    /// and the kernel's own counts.
     #[arg(short, long)]
     pub verbose: bool,
-    /// Size of each CPU's ring of events, in MiB, a power of two.
+    /// Size of each CPU's ring of events, in MiB: a power of two up to 1024.
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = ring_size)]
     pub buffer: u32,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = StatFormat::Text)]
     pub format: StatFormat,
-    /// The command and its arguments; with -p or -a it only says how long to watch.
+    /// Command to run, with its arguments
+    ///
+    /// With -p, -a or --victims, it only says how long to watch.
     #[arg(last = true, required_unless_present_any = ["pid", "all", "victims"])]
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// By what the figures of `stat` are added up.
+/// What the figures of `stat` are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum StatBy {
-    /// The mapping.
+    /// By mapping.
     Mapping,
-    /// The call site, or the instruction that took the fault.
+    /// By call site, or by instruction that took the fault.
     Site,
-    /// The thread.
+    /// By thread.
     Thread,
-    /// The process.
+    /// By process.
     Process,
-    /// The system call that was made, or that had taken the page.
+    /// By system call that was made, or that had taken the page.
     Call,
 }
 
@@ -600,14 +727,14 @@ impl From<StatBy> for needless_report::stat::By {
     }
 }
 
-/// CPUs, in order, each once.
+/// A list of CPUs, in order, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<u16>);
 
-/// CPUs as the kernel lists them, of those that are online.
+/// Reads a list of CPUs as the kernel writes it. All of them must be online.
 fn cpu_list(text: &str) -> Result<Cpus, String> {
     let listed = needless_watch::rings::cpus(text).filter(|cpus| !cpus.is_empty());
-    let mut cpus = listed.ok_or_else(|| "a list of CPUs, as in 2-5,8".to_owned())?;
+    let mut cpus = listed.ok_or_else(|| "expected a list of CPUs, as in 2-5,8".to_owned())?;
     let online = needless_watch::rings::online().map_err(|error| error.to_string())?;
     if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(cpu)) {
         return Err(format!("CPU {cpu} is not online"));
@@ -627,13 +754,13 @@ fn fail_on(text: &str) -> Result<FailOn, String> {
         None => (text, None),
     };
     if what != "interrupt" {
-        return Err("`interrupt`, or `interrupt=CAUSE,…`".to_owned());
+        return Err("expected `interrupt` or `interrupt=CAUSE,…`".to_owned());
     }
     let Some(causes) = causes else { return Ok(FailOn(None)) };
     let known = || Asked::all().map(Asked::slug).collect::<Vec<_>>().join(", ");
     let cause = |name: &str| {
         Asked::named(name)
-            .ok_or_else(|| format!("no cause is named `{name}`; there are {}", known()))
+            .ok_or_else(|| format!("there is no cause `{name}`; the causes are {}", known()))
     };
     Ok(FailOn(Some(causes.split(',').map(cause).collect::<Result<_, _>>()?)))
 }
@@ -641,19 +768,25 @@ fn fail_on(text: &str) -> Result<FailOn, String> {
 /// Arguments of `study`.
 #[derive(Debug, Args)]
 pub struct StudyArgs {
-    /// A built-in study's name, or a file; without it the studies are listed.
+    /// Built-in study, or a file
+    ///
+    /// Without it, the studies are listed.
     pub study: Option<String>,
-    /// Only this part.
+    /// Run only this part, and print all of its figures.
     #[arg(long, value_name = "PART", requires = "study")]
     pub part: Option<String>,
-    /// All figures, runs, relations and checks, not only the answer; --part prints them of one part.
+    /// Print all figures, runs, relations and checks, not only the answer.
     #[arg(short, long, requires = "study")]
     pub verbose: bool,
-    /// How much memory what is large in the study has, if not as much as it says: 256M, 4G.
+    /// Memory that the study works on, as in 256M or 4G
+    ///
+    /// For studies that have a size. Default: the size that the study names.
     #[arg(long, value_name = "SIZE", value_parser = memory_size, requires = "study")]
     pub size: Option<u64>,
-    /// Only these targets (repeatable): model, live, kernel (guests), check (the checker), or one of the study's.
-    /// What needs the others is not to be had then, and said to be.
+    /// Run only on this target (repeatable)
+    ///
+    /// One of model, live, kernel (guests), check (the checker), or one of the study's own targets.
+    /// The report names what would need the other targets.
     #[arg(short, long = "target", value_name = "TARGET", requires = "study")]
     pub targets: Vec<String>,
     /// Write the report to a file, whole or not at all.
@@ -675,61 +808,66 @@ pub enum ScenarioVerb {
     /// Print a scenario's text.
     #[command(before_help = "Examples:\n  needless scenario show cow-reuse > mine.kdl")]
     Show {
-        /// A built-in scenario's name, a file, or `-` for standard input.
+        /// Built-in scenario, file, or `-` for standard input.
         #[arg(value_parser = to_load())]
         scenario: String,
     },
-    /// Print the random scenario that `needless agree --random` draws for a seed.
+    /// Print the random scenario that `agree --random` draws for a seed.
     #[command(before_help = "Examples:
   needless scenario random 1742 > random-1742.kdl
-  needless scenario random 1742 --kernel 5.10   of the operations that 5.10 has
+  needless scenario random 1742 --kernel 5.10   only operations that 5.10 has
   needless scenario random 1742 --cpus 3        as drawn for kernel:7.3,cpus=3
   needless scenario random 1742 --without soft-dirty
-                                                for a kernel without them")]
+                                                for a kernel without these bits")]
     Random {
-        /// The seed.
+        /// Seed of the scenario.
         seed: u64,
-        /// The kernel it is drawn for; older ones lack some operations.
+        /// Kernel series that the scenario is drawn for
+        ///
+        /// Older series lack some operations.
         #[arg(long, value_name = "RELEASE", default_value = "7.3", value_parser = release)]
         kernel: (u32, u32),
-        /// The CPUs of the machine that it is drawn for; with fewer there is less company.
+        /// Number of CPUs that the scenario is drawn for
+        ///
+        /// With fewer CPUs, fewer threads and processes run beside the main thread.
         #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
         cpus: u16,
-        /// What the kernel that it is drawn for was built without, or its machine lacks: soft-dirty, huge-pages,
-        /// userfaultfd, nodes (repeatable).
+        /// Feature that the kernel or the machine lacks (repeatable)
+        ///
+        /// One of soft-dirty, huge-pages, userfaultfd and nodes.
         #[arg(long, value_name = "FEATURE", value_parser = optional)]
         without: Vec<Optional>,
     },
-    /// Read scenarios and say what is wrong with them.
+    /// Read scenarios and report their mistakes.
     #[command(before_help = "Examples:\n  needless scenario check mine.kdl --set pages=64")]
     Check {
-        /// Built-in scenarios' names, files, or `-` for standard input.
+        /// Built-in scenarios, files, or `-` for standard input.
         #[arg(required = true, value_parser = to_load())]
         scenarios: Vec<String>,
-        /// Set a parameter (repeatable).
+        /// Set a parameter of the scenarios (repeatable).
         #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
         settings: Vec<(String, String)>,
     },
-    /// Print a scenario in the standard layout; comments stay.
+    /// Print scenarios in the standard layout, with their comments.
     #[command(before_help = "Examples:
   needless scenario fmt mine.kdl           print
   needless scenario fmt --write mine.kdl   change the file")]
     Fmt {
-        /// Built-in scenarios' names, files, or `-` for standard input.
+        /// Built-in scenarios, files, or `-` for standard input.
         #[arg(required = true, value_parser = to_load())]
         scenarios: Vec<String>,
-        /// Write the result back to the file.
+        /// Write the result back to the file, in place of printing it.
         #[arg(long)]
         write: bool,
     },
 }
 
-/// What random scenarios are drawn of.
+/// What random scenarios may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Draw {
     /// What the target has: its release, its CPUs, and what it was built with.
     There,
-    /// Everything, for every target alike; scenarios that need what a target lacks are not applicable there.
+    /// Everything; what a target lacks is not applicable there.
     All,
 }
 
@@ -742,13 +880,26 @@ pub enum Format {
     Json,
 }
 
-/// How runs and agreements are printed.
+/// How results are printed that can be a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageFormat {
+    /// For people.
+    Text,
+    /// For programs; the schemas are in docs/schema.
+    Json,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
+}
+
+/// How runs and agreements are printed, which can be a page or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ResultFormat {
     /// For people.
     Text,
     /// For programs; the schemas are in docs/schema.
     Json,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
     /// A table in a Parquet file: a row for each round or scenario (docs/tables.md).
     Parquet,
     /// The table in an Arrow file.
@@ -756,7 +907,7 @@ pub enum ResultFormat {
 }
 
 impl ResultFormat {
-    /// The kind of table that is asked for; `None`: no table.
+    /// The kind of table that the user asks for; `None`: no table.
     pub fn table(self) -> Option<needless_tables::Format> {
         match self {
             ResultFormat::Parquet => Some(needless_tables::Format::Parquet),
@@ -775,8 +926,10 @@ pub enum CompareFormat {
     Json,
     /// JUnit XML: each target's run and each expectation is a test case.
     Junit,
-    /// TAP 14: the same, a line each.
+    /// TAP 14: a line for each of these test cases.
     Tap,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
     /// A table in a Parquet file: a row for each round (docs/tables.md).
     Parquet,
     /// The table in an Arrow file.
@@ -784,7 +937,7 @@ pub enum CompareFormat {
 }
 
 impl CompareFormat {
-    /// The kind of table that is asked for; `None`: no table.
+    /// The kind of table that the user asks for; `None`: no table.
     pub fn table(self) -> Option<needless_tables::Format> {
         match self {
             CompareFormat::Parquet => Some(needless_tables::Format::Parquet),
@@ -801,16 +954,18 @@ pub enum StatFormat {
     Text,
     /// For programs; the schema is docs/schema/stat.schema.json.
     Json,
-    /// OpenMetrics, for Prometheus and its kin: one sample (docs/stat.md has the families).
+    /// OpenMetrics, for Prometheus: one sample (docs/stat.md lists the families).
     Openmetrics,
-    /// A table in a Parquet file: a row for each class of fault, cause of flushes … (docs/tables.md).
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
+    /// A table in a Parquet file, with a row for each figure (docs/tables.md).
     Parquet,
     /// The table in an Arrow file.
     Arrow,
 }
 
 impl StatFormat {
-    /// The kind of table that is asked for; `None`: no table.
+    /// The kind of table that the user asks for; `None`: no table.
     pub fn table(self) -> Option<needless_tables::Format> {
         match self {
             StatFormat::Parquet => Some(needless_tables::Format::Parquet),
@@ -827,27 +982,29 @@ pub enum StudyFormat {
     Text,
     /// For programs; the schema is docs/schema/study.schema.json.
     Json,
-    /// Markdown, for people elsewhere.
+    /// Markdown, for documents.
     Md,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
 }
 
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal.
+    /// Use colour on a terminal.
     Auto,
-    /// Always.
+    /// Always use colour.
     Always,
-    /// Never.
+    /// Never use colour.
     Never,
 }
 
-/// `x86-64`, `arm64`
-/// Takes the name of a scenario, or the path of its file. What is not UTF-8 has no place in JSON.
+/// Takes the name of a scenario, or the path of its file. It must be UTF-8, because JSON documents
+/// contain it.
 fn to_load() -> impl TypedValueParser<Value = String> {
     clap::builder::OsStringValueParser::new().try_map(|name| {
         name.into_string().map_err(|_| {
-            "a scenario's path has to be UTF-8; name the file otherwise, or hand it over: - <FILE"
+            "a scenario's path has to be UTF-8; rename the file, or pass its text with: - <FILE"
         })
     })
 }
@@ -857,22 +1014,25 @@ fn to_write() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(file_to_write)
 }
 
-/// A file to write. `-` names standard output elsewhere, and would be a file of that name here.
+/// Reads the path of a file to write. `-` names standard output elsewhere, and would be a file of
+/// that name here.
 fn file_to_write(path: PathBuf) -> Result<PathBuf, String> {
     match path.as_os_str() == "-" {
-        true => Err("`-` is no file: /dev/stdout is standard output, and ./- a file of that name"
-            .to_owned()),
+        true => {
+            Err("`-` is not a file here: write /dev/stdout, or ./- for a file of that name"
+                .to_owned())
+        }
         false => Ok(path),
     }
 }
 
+/// Reads an architecture: `x86-64` or `arm64`.
 fn architecture(text: &str) -> Result<Arch, String> {
     let known = Arch::ALL.into_iter().find(|arch| arch.to_string() == text);
     known.ok_or_else(|| format!("expected {}", Arch::ALL.map(|arch| arch.to_string()).join(" or ")))
 }
 
-/// `8`
-/// So much memory, in pages.
+/// Reads an amount of memory and returns it in pages.
 fn memory_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let bytes = match &text[digits.len()..] {
@@ -885,22 +1045,23 @@ fn memory_size(text: &str) -> Result<u64, String> {
     let huge = needless_model::addr::PAGE_SIZE * 512;
     let fits = bytes.filter(|bytes| *bytes > 0 && bytes % huge == 0 && *bytes <= 1 << 40);
     fits.map(|bytes| bytes / needless_model::addr::PAGE_SIZE)
-        .ok_or_else(|| "expected whole huge pages of 2M up to 1024G: 256M, 4G".to_owned())
+        .ok_or_else(|| "expected a multiple of 2M up to 1024G, as in 256M or 4G".to_owned())
 }
 
+/// Reads the size of a ring in MiB, such as `8`.
 fn ring_size(text: &str) -> Result<u32, String> {
-    let size: u32 = text.parse().map_err(|_| "expected a number of MiB".to_owned())?;
+    let size: u32 = text.parse().map_err(|_| "expected a number of MiB, as in 8".to_owned())?;
     let fits = size.is_power_of_two() && size <= 1024;
     fits.then_some(size).ok_or_else(|| "expected a power of two from 1 to 1024".to_owned())
 }
 
-/// `soft-dirty`
+/// Reads the name of a feature that a target may lack: `soft-dirty`.
 fn optional(text: &str) -> Result<Optional, String> {
     let known = || Optional::ALL.map(|feature| feature.to_string());
     text.parse().map_err(|_| format!("expected {}", known().join(", ")))
 }
 
-/// `6.12`
+/// Reads a release: `6.12`.
 fn release(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once('.').map(|(major, minor)| (major.parse(), minor.parse()));
     match numbers {
@@ -909,13 +1070,13 @@ fn release(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// `name=value`
+/// Reads an assignment: `name=value`.
 fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => {
             Ok((name.to_owned(), value.to_owned()))
         }
-        _ => Err("expected NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE, as in pages=8".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why the command could not do what it was asked, and the exit status that says so.
+//! Why the command could not do what it was asked to do, and the exit status for it.
 
 use miette::{Diagnostic, SourceSpan};
 use needless_live::limits;
@@ -6,53 +6,51 @@ use needless_model::foreign;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// As expected.
+/// Everything is as expected.
 pub const EXPECTED: u8 = 0;
 /// A difference was found.
 pub const DIFFERENCE: u8 = 1;
-/// Usage, or a bad scenario.
+/// The usage or the scenario is wrong.
 pub const USAGE: u8 = 2;
 /// Nothing could be decided.
 pub const INCONCLUSIVE: u8 = 3;
-/// Not permitted.
+/// The system did not permit it.
 pub const NOT_PERMITTED: u8 = 120;
-/// A kernel that cannot do this.
+/// The kernel cannot do this.
 pub const UNSUPPORTED: u8 = 121;
 /// Events were lost.
 pub const EVENTS_LOST: u8 = 122;
-/// Anything else.
+/// Any other failure.
 pub const OTHER: u8 = 125;
 
 /// Why the command failed.
 #[derive(Debug, Error, Diagnostic)]
 pub enum Failure {
-    /// A bad scenario.
+    /// The scenario has mistakes.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Scenario(#[from] needless_scenario::ScenarioError),
-    /// A scenario that no kernel can run.
+    /// No kernel can run the scenario.
     #[error("`{scenario}` is a bad scenario: {reason}")]
-    #[diagnostic(help(
-        "an operation fails as the scenario stands: see what it does to the pages before"
-    ))]
+    #[diagnostic(help("an operation fails: see what the scenario does to its pages before that"))]
     BadScenario {
-        /// Its name.
+        /// The scenario's name.
         scenario: String,
-        /// Why.
+        /// What fails, in words.
         reason: String,
     },
-    /// A target that does not exist.
+    /// There is no such target.
     #[error("there is no target `{}`", foreign::short(name))]
     #[diagnostic(help(
         "targets are `live`, `kernel:SERIES[,option=value]` (any that `needless kernels list` shows) and `model:KERNEL[,option=value]`; KERNEL is one of {known}"
     ))]
     UnknownTarget {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
-        /// The model's rows.
+        /// The names of the model's rows.
         known: String,
     },
-    /// A target of which something is not understood.
+    /// A part of the target's name is not understood.
     #[error("{reason}")]
     #[diagnostic(help("{help}"))]
     BadTarget {
@@ -60,32 +58,32 @@ pub enum Failure {
         reason: String,
         /// The remedy.
         help: String,
-        /// What was asked for.
+        /// The name that was asked for.
         #[source_code]
         name: String,
-        /// Where in it.
+        /// The place in the name.
         #[label("here")]
         at: SourceSpan,
     },
-    /// A kernel that cannot be had.
+    /// The kernel could not be fetched.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Kernels(#[from] needless_guest::FetchError),
-    /// A kernel that was not built.
+    /// The kernel could not be built.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Build(#[from] needless_guest::BuildError),
-    /// A round that was not run.
+    /// There is no such round.
     #[error("there is no round {round}: {target} ran {rounds}, counted from 0")]
     NoSuchRound {
-        /// What was asked for.
+        /// The round that was asked for.
         round: u32,
-        /// The target.
+        /// The target's name.
         target: String,
-        /// What there is.
+        /// The number of rounds that there are.
         rounds: usize,
     },
-    /// Something that only makes sense otherwise.
+    /// The options make no sense together.
     #[error("{}", foreign::line(message))]
     #[diagnostic(help("{help}"))]
     Usage {
@@ -94,12 +92,12 @@ pub enum Failure {
         /// The remedy.
         help: String,
     },
-    /// A target that could not run.
+    /// The target could not run.
     #[error("{target}: {reason}")]
     Target {
-        /// The target.
+        /// The target's name.
         target: String,
-        /// Why.
+        /// The reason in words.
         reason: String,
         /// What would help.
         #[help]
@@ -107,32 +105,32 @@ pub enum Failure {
         /// The exit status.
         status: u8,
     },
-    /// A file.
+    /// A file could not be read or written.
     #[error("cannot write `{}`: {}", foreign::path(path), limits::words(source))]
     File {
-        /// Which.
+        /// The file's path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A table that could not be made, or written.
     #[error("no table: {0}")]
     Table(#[from] needless_tables::TableError),
-    /// The reader of our output went away, which is no failure of ours.
+    /// The reader of our output has gone, which is no failure of ours.
     #[error("nobody reads the output any more")]
     ReaderGone,
-    /// Standard output, or standard error where a report goes there.
+    /// Writing to standard output failed, or to standard error where a report goes there.
     #[error("cannot write to {stream}: {}", limits::words(source))]
     Stream {
-        /// Which.
+        /// The stream's name.
         stream: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl Failure {
-    /// The exit status that tells it.
+    /// The exit status for this failure.
     pub fn status(&self) -> u8 {
         match self {
             Failure::Scenario(_)
@@ -151,7 +149,7 @@ impl Failure {
         }
     }
 
-    /// What a failed write to one of our own streams means.
+    /// The failure for a failed write to one of our own streams.
     pub fn of_stream(stream: &'static str, source: std::io::Error) -> Failure {
         match source.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,

@@ -1,7 +1,7 @@
-//! Files that are written: whole or not at all.
+//! Writes files: whole or not at all.
 //!
-//! A file has no name until it is whole, so whatever ends the writing, an error, a signal or a
-//! kill, leaves what was there before and nothing beside it.
+//! A file has no name until it is whole. So whatever ends the writing (an error, a signal or a
+//! kill) leaves the old file as it was, and nothing beside it.
 
 use crate::failure::Failure;
 use needless_model::foreign;
@@ -13,19 +13,20 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error like others: unhandled, its
-/// signal would end the process without a word. Commands that are started get it as usual.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an ordinary error. Unhandled, its
+/// signal would end the process without a message. Commands that are started get the signal as
+/// usual.
 pub fn survive_size_limits() {
-    // What cannot be handled stays as it is.
+    // A signal that cannot be handled stays as it is.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
 }
 
 /// Who may read a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Those that the umask leaves, or that could read the file that is replaced.
+    /// Those that the umask allows, or that could read the file that is replaced.
     Usual,
-    /// The owner: there are addresses in it.
+    /// Only the owner, because the file contains addresses.
     Owner,
 }
 
@@ -38,8 +39,8 @@ impl Readers {
     }
 }
 
-/// Writes a file whole or not at all. What is there and is no file (`/dev/stdout`, a pipe) is
-/// written to, not replaced.
+/// Writes a file whole or not at all. If the path names something other than a file (`/dev/stdout`,
+/// a pipe), that is written to and not replaced.
 pub fn write_whole(
     path: &Path,
     readers: Readers,
@@ -60,13 +61,14 @@ pub fn write_whole(
     written.map_err(failure)
 }
 
-/// Writes a text whole or not at all, through the outer door for text that others chose: a terminal will show it one day.
+/// Writes a text whole or not at all. It passes the outer door for text that others chose, because
+/// a terminal may show it some day.
 pub fn write_text(path: &Path, readers: Readers, text: &str) -> Result<(), Failure> {
     let text = foreign::output(text, false);
     write_whole(path, readers, |out| out.write_all(text.as_bytes()))
 }
 
-/// A file that has no name yet. Not every file system has those.
+/// A file that has no name yet. Not every file system has such files.
 fn nameless(folder: &Path, readers: Readers) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(readers.mode());
@@ -88,8 +90,8 @@ fn fill(
     }
 }
 
-/// Gives a file its name. Only a rename replaces what has it already, so the file takes another
-/// name for a moment.
+/// Gives a file its name. Only a rename replaces an existing file, so the file takes another name
+/// for a moment.
 fn name(file: &File, path: &Path) -> io::Result<()> {
     let from = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |to: &Path| {
@@ -104,7 +106,7 @@ fn name(file: &File, path: &Path) -> io::Result<()> {
     beside.into_temp_path().persist(path).map_err(|error| error.error)
 }
 
-/// Where a file cannot do without a name, or get one later.
+/// Writes a file where files cannot be without a name, or cannot get one later.
 fn named_at_once(
     path: &Path,
     readers: Readers,
@@ -117,7 +119,8 @@ fn named_at_once(
     file.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// Whether [`write_whole`] could write there now, told before long work: it leaves nothing behind.
+/// Checks that [`write_whole`] could write there now, so that a failure is reported before long
+/// work. It leaves nothing behind.
 pub fn can_write(path: &Path) -> Result<(), Failure> {
     let failure = |source| Failure::File { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
@@ -128,7 +131,7 @@ pub fn can_write(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Whether files can be written into a folder that may still have to be made.
+/// Checks that files can be written into a folder that may not exist yet.
 pub fn can_write_into(folder: &Path) -> Result<(), Failure> {
     let failure = |source| Failure::File { path: folder.to_owned(), source };
     let there = folder.ancestors().find(|above| above.symlink_metadata().is_ok());
@@ -233,7 +236,7 @@ mod tests {
         write_whole(&events, Readers::Owner, |out| out.write_all(b"x")).unwrap();
         write_whole(&plain, Readers::Usual, |out| out.write_all(b"x")).unwrap();
         assert_eq!((mode(&events), mode(&plain)), (0o600, mode(&usual)));
-        // One that is replaced keeps its readers, unless there are addresses in the new one.
+        // A replaced file keeps its readers, unless the new one contains addresses.
         std::fs::set_permissions(&plain, Permissions::from_mode(0o640)).unwrap();
         write_whole(&plain, Readers::Usual, |out| out.write_all(b"y")).unwrap();
         assert_eq!(mode(&plain), 0o640);

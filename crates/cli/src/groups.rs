@@ -1,25 +1,25 @@
-//! The verbs in groups, a line each: what help shows first.
+//! The verbs in groups, one line each: what help shows first.
 
 use crate::args::Verb;
 use clap::{Command, Subcommand};
 
-/// What somebody wants, and the verbs for it.
+/// What a user may want, and the verbs for it.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("see what the kernel does for a program", &["stat"]),
     ("run a scenario, on real kernels and in the model", &["run", "compare", "explain", "bisect"]),
     ("answer a question", &["study", "check", "agree"]),
-    ("see what there is", &["scenario", "kernels", "policies", "doctor"]),
-    ("make this command known", &["completions", "man", "help"]),
+    ("see what is available", &["scenario", "kernels", "policies", "doctor"]),
+    ("get help and completions", &["completions", "man", "help"]),
 ];
 
-/// The widest verb, and what stands around it.
+/// The indentation, and the width of the column of verbs.
 const INDENT: usize = 3;
 const NAMES: usize = 13;
 
 /// A line for clap's own verb, which is not among ours.
-const HELP: &str = "Print how to use a verb";
+const HELP: &str = "Print the help of a verb";
 
-/// The whole help of the command, but for what clap fills in.
+/// The whole help of the command, except for what clap fills in.
 pub fn template() -> String {
     format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}{{after-help}}",

@@ -12,6 +12,7 @@ mod inherited;
 mod interrupt;
 mod memory;
 mod output;
+mod page;
 mod perfetto;
 mod runs;
 mod source;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => verbs::doctor::doctor(&args, &output),
         Verb::Kernels(args) => verbs::kernels::kernels(&args.verb, &output),
         Verb::Scenario(args) => verbs::scenario::scenario(&args.verb, &output),
-        Verb::Policies(args) => verbs::policies::policies(args.format, &output),
+        Verb::Policies(args) => verbs::policies::policies(&args.names, args.format.format, &output),
         Verb::Completions { shell } => verbs::manual::completions(shell, &output),
         Verb::Man { directory } => verbs::manual::man(directory.as_deref(), &output),
     };
@@ -64,10 +65,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help, the version, or what is wrong with the command line.
+/// Shows help, the version, or what is wrong with the command line.
 fn show(shown: &clap::Error) -> ExitCode {
     match (say_usage(shown), shown.use_stderr()) {
-        // Nobody can be told that nobody can be told.
+        // The error cannot be shown, and neither can that.
         (_, true) => ExitCode::from(failure::USAGE),
         (Ok(()), false) => ExitCode::from(failure::EXPECTED),
         (Err(error), false) => failed(Failure::of_stream("standard output", error)),

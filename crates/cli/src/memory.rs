@@ -5,24 +5,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The bound where the machine does not tell what it has.
+/// The bound if the machine's memory is not known.
 const UNKNOWN: u64 = 2 << 30;
 
-/// A bound.
+/// A bound on memory.
 #[derive(Copy, Clone, Debug)]
 pub struct Memory {
-    /// In bytes.
+    /// The bound in bytes.
     most: u64,
-    /// What the process had before anything ran.
+    /// The memory that the process had before anything ran.
     before: u64,
-    /// Runs of the model at a time.
+    /// The number of model runs at a time.
     runs: u64,
 }
 
 impl Memory {
-    /// The bound asked for, in MiB; otherwise half of the least of what the machine has free, what
-    /// control groups leave, and what the process's limits leave (`ulimit -v`, `ulimit -d`). Those
-    /// are never exceeded: beyond them no memory is to be had.
+    /// The bound that the user asked for, in MiB. Otherwise it is half of the smallest of these:
+    /// the machine's free memory, what control groups leave, and what the process's limits leave
+    /// (`ulimit -v`, `ulimit -d`). The process's limits hold in any case: beyond them allocations
+    /// fail.
     pub fn new(asked: Option<u64>) -> Memory {
         static BEFORE: OnceLock<u64> = OnceLock::new();
         let before = *BEFORE.get_or_init(|| resident().unwrap_or(0));
@@ -40,17 +41,18 @@ impl Memory {
         self.most
     }
 
-    /// The same for each of so many runs at a time.
+    /// The bound for each of `runs` runs at a time.
     pub fn shared_by(self, runs: u64) -> Memory {
         Memory { runs: runs.max(1), ..self }
     }
 
-    /// What a run of the model may take, in bytes.
+    /// The memory that a run of the model may take, in bytes.
     pub fn of_model(self) -> u64 {
         self.most.saturating_sub(self.before) / self.runs
     }
 
-    /// What this process takes, unless that and what it will take `soon` are above the bound.
+    /// The memory that this process takes, unless that and `soon`, which it will take next, exceed
+    /// the bound.
     pub fn check(self, soon: u64) -> Result<u64, String> {
         let used = resident().unwrap_or(0);
         if used.saturating_add(soon) <= self.most {
@@ -60,18 +62,18 @@ impl Memory {
     }
 }
 
-/// Memory that this process has.
+/// The memory that this process has (VmRSS).
 fn resident() -> Option<u64> {
     field(Path::new("/proc/self/status"), "VmRSS:")
 }
 
-/// Memory that could be had: what the machine has free, or less if a control group says so.
+/// The memory that is available: what the machine has free, or less if a control group says so.
 fn available() -> Option<u64> {
     let machine = field(Path::new("/proc/meminfo"), "MemAvailable:");
     machine.into_iter().chain(groups()).min()
 }
 
-/// What the process's own limits leave, of its addresses (RLIMIT_AS) and of what it may write to
+/// What the process's own limits leave: of its address space (RLIMIT_AS) and of its data
 /// (RLIMIT_DATA).
 fn limits() -> Option<u64> {
     let status = Path::new("/proc/self/status");
@@ -89,8 +91,8 @@ fn field(path: &Path, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Where a version of control groups keeps a group's limit, its use, and in `memory.stat` what can
-/// be dropped at once.
+/// Where a version of control groups keeps a group's limit, its use, and (in `memory.stat`) the
+/// memory that can be dropped at once.
 struct Version {
     folder: &'static str,
     limit: &'static str,
@@ -112,7 +114,7 @@ const V1: Version = Version {
     dropped: "total_inactive_file ",
 };
 
-/// What the tightest control group leaves, of either version.
+/// The memory that the tightest control group leaves, of either version.
 ///
 /// Source: cgroups(7); Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst.
 fn groups() -> Option<u64> {
@@ -130,7 +132,7 @@ fn groups() -> Option<u64> {
     groups.lines().filter_map(of).min()
 }
 
-/// What the group at `path` and those above it leave.
+/// The memory that the group at `path` and the groups above it leave.
 fn least(version: &Version, path: &str) -> Option<u64> {
     let inside = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
     let folders = inside.ancestors().map(|path| Path::new(version.folder).join(path));

@@ -1,8 +1,8 @@
-//! Output: results to standard output, talk and progress to standard error.
+//! Output: results to standard output, messages and progress to standard error.
 //!
-//! Every character that this program prints leaves through this file, and text written to files through
-//! [`crate::files::write_text`]. Both pass the outer door for text that others chose
-//! ([`needless_model::foreign`]); lints forbid printing elsewhere.
+//! Every character that this program prints leaves through this file, and text written to files
+//! through [`crate::files::write_text`]. Both pass the outer door for text that others chose
+//! ([`needless_model::foreign`]). Lints forbid printing elsewhere.
 #![allow(
     clippy::disallowed_methods,
     reason = "this is where standard output and error are written"
@@ -10,30 +10,33 @@
 
 use crate::args::{Cli, Color};
 use crate::failure::Failure;
+use crate::files::{Readers, can_write, write_text, write_whole};
 use anstream::{AutoStream, ColorChoice};
 use clap::Parser;
 use miette::MietteHandlerOpts;
 use needless_model::foreign;
 use needless_report::Style;
+use needless_report::style::number;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terminal_size::{Width, terminal_size_of};
 
-/// Columns that text fills at least and at most, whatever the terminal says.
+/// The smallest and the largest number of columns that text fills, whatever the terminal says.
 const WIDTHS: std::ops::RangeInclusive<u16> = 60..=200;
 
 /// Where and how to print.
 pub struct Output {
-    /// How results look.
+    /// The style of results.
     pub style: Style,
     choice: ColorChoice,
 }
 
 impl Output {
-    /// Output with colour as asked for.
+    /// Output with colour as the user asked for.
     pub fn new(color: Color) -> Output {
         let choice = match color {
             Color::Always => ColorChoice::Always,
@@ -45,7 +48,7 @@ impl Output {
         Output { style: Style { color, unicode: unicode(), width }, choice }
     }
 
-    /// How results look that are printed by [`Output::beside`].
+    /// The style of results that [`Output::beside`] prints.
     pub fn style_beside(&self) -> Style {
         Style { width: width(&std::io::stderr()), ..self.style }
     }
@@ -60,27 +63,7 @@ impl Output {
         written.map_err(|error| Failure::of_stream("standard output", error))
     }
 
-    /// Whether a result that is no text can go to standard output: a terminal would obey what is in it.
-    pub fn takes_bytes(&self) -> Result<(), Failure> {
-        if !std::io::stdout().is_terminal() {
-            return Ok(());
-        }
-        Err(Failure::Usage {
-            message: "a table in Parquet or Arrow is no text, and standard output is a terminal"
-                .to_owned(),
-            help: "write it to a file: > result.parquet".to_owned(),
-        })
-    }
-
-    /// Writes a result that is no text.
-    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        self.takes_bytes()?;
-        let mut out = opened()?;
-        let written = out.write_all(bytes).and_then(|()| out.flush());
-        written.map_err(|error| Failure::of_stream("standard output", error))
-    }
-
-    /// Prints a result where it does not mix with that of a command: on standard error.
+    /// Prints a result on standard error, where it does not mix with a command's output.
     pub fn beside(&self, text: &str) -> Result<(), Failure> {
         let choice = match self.choice {
             ColorChoice::Auto => AutoStream::choice(&std::io::stderr()),
@@ -96,9 +79,90 @@ impl Output {
         self.result(&json_text(document))
     }
 
-    /// Names the command that one would want next.
+    /// Prints the command that the user may want next.
     pub fn next(&self, command: &str) -> Result<(), Failure> {
         self.result(&format!("\n{}", self.style.dim(format!("next: {}", foreign::line(command)))))
+    }
+}
+
+/// Where a result goes: to standard output, or to a file.
+pub struct Sink<'a> {
+    output: &'a Output,
+    file: Option<&'a Path>,
+}
+
+impl Output {
+    /// Where a result goes. That a file cannot be written is told before long work.
+    pub fn to<'a>(&'a self, file: Option<&'a Path>) -> Result<Sink<'a>, Failure> {
+        file.map_or(Ok(()), can_write)?;
+        Ok(Sink { output: self, file })
+    }
+
+    /// Where a result goes that can be a table. That a terminal cannot take one is told before long
+    /// work, too.
+    pub fn to_as<'a>(
+        &'a self,
+        file: Option<&'a Path>,
+        table: Option<needless_tables::Format>,
+    ) -> Result<Sink<'a>, Failure> {
+        if table.is_some() && file.is_none() && std::io::stdout().is_terminal() {
+            return Err(Failure::Usage {
+                message: "a table in Parquet or Arrow is not text, and standard output is a terminal"
+                    .to_owned(),
+                help: "write it to a file, as in -o result.parquet".to_owned(),
+            });
+        }
+        self.to(file)
+    }
+}
+
+impl Sink<'_> {
+    /// How a result looks there. A file has no colours, and the usual width.
+    pub fn style(&self) -> Style {
+        match self.file {
+            Some(_) => Style { unicode: self.output.style.unicode, ..Style::PLAIN },
+            None => self.output.style,
+        }
+    }
+
+    /// Whether that is a file, which is written once.
+    pub fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Writes the result.
+    pub fn result(&self, text: &str) -> Result<(), Failure> {
+        match self.file {
+            Some(path) => write_text(path, Readers::Usual, &format!("{}\n", text.trim_end())),
+            None => self.output.result(text),
+        }
+    }
+
+    /// Writes the result as a JSON document.
+    pub fn json(&self, document: &serde_json::Value) -> Result<(), Failure> {
+        self.result(&json_text(document))
+    }
+
+    /// Writes the result as a table.
+    pub fn table(
+        &self,
+        table: &needless_tables::RecordBatch,
+        format: needless_tables::Format,
+    ) -> Result<(), Failure> {
+        let bytes = needless_tables::bytes(table, format)?;
+        match self.file {
+            Some(path) => write_whole(path, Readers::Usual, |out| out.write_all(&bytes)),
+            None => {
+                let mut out = opened()?;
+                let written = out.write_all(&bytes).and_then(|()| out.flush());
+                written.map_err(|error| Failure::of_stream("standard output", error))
+            }
+        }
+    }
+
+    /// Names the command that one would want next, where people read.
+    pub fn next(&self, command: &str) -> Result<(), Failure> {
+        if self.is_file() { Ok(()) } else { self.output.next(command) }
     }
 }
 
@@ -116,35 +180,37 @@ pub fn json_text(document: &serde_json::Value) -> String {
     foreign::json(&format!("{document:#}\n")).into_owned()
 }
 
-/// Says something to whoever watches. Where nobody can be told, the exit status has to do.
+/// Writes a message for the user. If writing fails, the exit status has to suffice.
 pub fn tell(text: &str) {
     let stderr = std::io::stderr();
     let style = Style { width: width(&stderr), ..Style::PLAIN };
     let _ = writeln!(&stderr, "{}", style.wrap(&foreign::output(text, false), 4));
 }
 
-/// Tells what is laid out already, by `layout`.
+/// Writes a message that `layout` has laid out already.
 pub fn tell_laid_out(layout: impl FnOnce(Style) -> String) {
     let stderr = std::io::stderr();
     let text = layout(Style { width: width(&stderr), ..Style::PLAIN });
     let _ = write!(&stderr, "{}", foreign::output(&text, false));
 }
 
-/// Says why the command failed, with the place and the remedy.
+/// Writes why the command failed, with the place and the remedy.
 pub fn tell_failure(failure: Failure) {
     let stderr = std::io::stderr();
     let columns = usize::from(width(&stderr));
-    // Messages end with their cause: below them it would stand once more.
+    // A message ends with its cause, so the chain of causes would repeat it.
     let handler = MietteHandlerOpts::new().width(columns).without_cause_chain();
-    // It is set once, here.
+    // The hook is set once, here.
     let _ = miette::set_hook(Box::new(move |_| Box::new(handler.clone().build())));
     let text = format!("{:?}", miette::Report::new(failure));
     let _ = writeln!(&stderr, "{}", foreign::output(&text, true));
 }
 
-/// Says what clap makes of the command line: a usage error, or the help or version asked for.
+/// Shows what clap makes of the command line: a usage error, or the help or version that was asked
+/// for.
 pub fn say_usage(error: &clap::Error) -> std::io::Result<()> {
-    // It quotes arguments, so it is asked once more, with each of them on one visible line.
+    // The message quotes arguments. So clap parses once more, with each argument on one visible
+    // line.
     let shown = Cli::try_parse_from(std::env::args_os().map(foreign::path)).err();
     let error = shown.as_ref().unwrap_or(error);
     let text = error.render().ansi().to_string();
@@ -158,7 +224,8 @@ pub fn say_usage(error: &clap::Error) -> std::io::Result<()> {
     }
 }
 
-/// Columns to fill: those of the terminal that `stream` is, else those that COLUMNS names, else 100.
+/// The number of columns to fill: those of the terminal that `stream` is, else those that COLUMNS
+/// names, else 100.
 fn width(stream: &impl AsFd) -> u16 {
     let terminal = terminal_size_of(stream).map(|(Width(columns), _)| columns);
     let named = || std::env::var("COLUMNS").ok()?.parse().ok();
@@ -166,7 +233,8 @@ fn width(stream: &impl AsFd) -> u16 {
     known.map_or(Style::PLAIN.width, |columns| columns.clamp(*WIDTHS.start(), *WIDTHS.end()))
 }
 
-/// Whether the locale's character set is UTF-8: the first of the three that is set decides.
+/// Whether the locale's character set is UTF-8. The first of the three variables that is set
+/// decides.
 fn unicode() -> bool {
     let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(|name| std::env::var(name).ok());
     let locale = set.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
@@ -174,24 +242,25 @@ fn unicode() -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// How long nothing is said, and from one line to the next at most, where there is no terminal.
+/// The time before the first line, and the longest time between two lines, where there is no
+/// terminal.
 const QUIET: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// How far something is, on standard error: on a terminal in a line that goes when this is dropped;
-/// elsewhere by a line now and then, so that a log shows that it goes on.
+/// Progress, on standard error. A terminal shows it in a line that vanishes when this is dropped.
+/// Elsewhere it is a line from time to time, so that a log shows that the work goes on.
 pub struct Progress {
     bar: indicatif::ProgressBar,
     log: Option<Log>,
 }
 
-/// Lines now and then, by a thread of their own: a step may last long.
+/// Lines from time to time, written by a thread of their own: a step may last long.
 struct Log {
     shared: Arc<(Mutex<Standing>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the next line says.
+/// The contents of the next line.
 #[derive(Default)]
 struct Standing {
     done: usize,
@@ -203,12 +272,11 @@ struct Standing {
 
 impl Standing {
     fn text(&self, elapsed: Duration) -> String {
+        let (done, steps) = (number(self.done as u64), number(self.steps as u64));
         let of = match (self.steps, self.now.is_empty()) {
             (0, _) => String::new(),
-            (steps, true) => format!("{} {} of {}", self.unit, grouped(self.done), grouped(steps)),
-            (steps, false) => {
-                format!("{} {} of {}: ", self.unit, grouped(self.done), grouped(steps))
-            }
+            (_, true) => format!("{} {done} of {steps}", self.unit),
+            (_, false) => format!("{} {done} of {steps}: ", self.unit),
         };
         let elapsed = match elapsed.as_secs() {
             seconds if seconds < 120 => format!("{seconds} s"),
@@ -218,19 +286,12 @@ impl Standing {
     }
 }
 
-/// A number with its thousands apart: `2,000`.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(",")
-}
-
 impl Log {
     fn new(unit: &'static str, steps: usize) -> Log {
         let standing = Standing { unit, steps, ..Standing::default() };
         let shared = Arc::new((Mutex::new(standing), Condvar::new()));
         let (seen, started) = (Arc::clone(&shared), Instant::now());
-        // Without a thread nothing is said.
+        // If the thread cannot start, there are no lines.
         let thread = std::thread::Builder::new().spawn(move || {
             let (standing, ended) = &*seen;
             let mut wait = QUIET;
@@ -264,7 +325,7 @@ impl Drop for Log {
 }
 
 impl Progress {
-    /// Progress over so many of something: scenarios, targets.
+    /// Progress over a number of things: scenarios, targets.
     pub fn new(unit: &'static str, steps: usize) -> Progress {
         let terminal = std::io::stderr().is_terminal();
         let bar = match terminal {
@@ -278,7 +339,7 @@ impl Progress {
         Progress { bar, log: (!terminal).then(|| Log::new(unit, steps)) }
     }
 
-    /// Progress of something whose end is not known.
+    /// Progress of work whose end is not known.
     pub fn spinner() -> Progress {
         let progress = Progress::new("", 0);
         if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -287,7 +348,7 @@ impl Progress {
         progress
     }
 
-    /// Says what is being done now.
+    /// Shows what is being done now.
     pub fn now(&self, what: &str) {
         if let Some(log) = &self.log {
             log.change(|standing| standing.now = foreign::line(what).into_owned());
@@ -296,12 +357,12 @@ impl Progress {
         self.bar.tick();
     }
 
-    /// Says something in between.
+    /// Writes a message in between.
     pub fn tell(&self, text: &str) {
         self.bar.suspend(|| tell(text));
     }
 
-    /// One step is done.
+    /// Counts one step as done.
     pub fn done(&self) {
         if let Some(log) = &self.log {
             log.change(|standing| standing.done += 1);
@@ -329,7 +390,6 @@ mod tests {
         assert_eq!(standing.text(Duration::from_secs(150)), "scenario 500 of 2,000: live (2 min)");
         let spinner = Standing { now: "fetching".into(), ..Standing::default() };
         assert_eq!(spinner.text(QUIET), "fetching (10 s)");
-        assert_eq!([0, 12, 1204, 1_234_567].map(grouped), ["0", "12", "1,204", "1,234,567"]);
     }
 
     #[test]

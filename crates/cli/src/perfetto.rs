@@ -1,4 +1,5 @@
-//! `needless stat --perfetto FILE`: writes events while others are watched, and the file when its tracks are known.
+//! `needless stat --perfetto FILE`: writes events while others are watched, and the file when its
+//! tracks are known.
 
 use crate::failure::Failure;
 use crate::files::{Readers, can_write, write_whole};
@@ -10,17 +11,18 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Events that wait to be written. Who reads the rings waits for a place; what it loses meanwhile is counted.
+/// The number of events that may wait to be written. The reader of the rings waits for a place.
+/// Events that it loses meanwhile are counted.
 const WAITING: usize = 1 << 16;
 
-/// A trace under way.
+/// A trace that is being written.
 pub struct Drawing {
     path: PathBuf,
     writer: JoinHandle<io::Result<Perfetto<BufWriter<File>>>>,
 }
 
 impl Drawing {
-    /// Begins one, and says where events go. It ends when nobody can send any more.
+    /// Begins a trace, and returns where to send events. The trace ends when no sender is left.
     pub fn begin(path: &Path) -> Result<(Drawing, SyncSender<Moment>), Failure> {
         can_write(path)?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -32,11 +34,11 @@ impl Drawing {
         Ok((Drawing { path: path.to_owned(), writer }, sender))
     }
 
-    /// Writes the file: the tracks, then the events. There are addresses in it.
+    /// Writes the file: the tracks, then the events. It contains addresses.
     pub fn finish(self) -> Result<(), Failure> {
         let failure = |source| Failure::File { path: self.path.clone(), source };
         let ended =
-            self.writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer ended")));
+            self.writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer failed")));
         let (tracks, events) = ended.map_err(failure)?.finish();
         let mut events = events.into_inner().map_err(|error| failure(error.into_error()))?;
         events.rewind().map_err(failure)?;

@@ -1,4 +1,4 @@
-//! Where scenarios come from: built-in ones, files, and standard input, which is called `-`.
+//! Where scenarios come from: built-in ones, files, and standard input, whose name is `-`.
 
 use crate::failure::Failure;
 use needless_files::NotRead;
@@ -9,10 +9,10 @@ use std::sync::OnceLock;
 /// The name of standard input.
 pub const STANDARD_INPUT: &str = "-";
 
-/// What problems call it.
+/// The name of standard input in problems.
 const CALLED: &str = "standard input";
 
-/// No scenario is longer.
+/// The largest size of a scenario, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The scenario of this name.
@@ -20,7 +20,7 @@ pub fn load(name: &str) -> Result<Source, Failure> {
     if name != STANDARD_INPUT {
         return Ok(needless_scenario::load(name)?);
     }
-    // It can be read only once, however often it is asked for.
+    // Standard input can be read only once, however often its text is asked for.
     static TEXT: OnceLock<Result<String, (ErrorKind, String)>> = OnceLock::new();
     let text = TEXT.get_or_init(|| {
         read(&mut io::stdin().lock()).map_err(|error| (error.kind(), error.to_string()))

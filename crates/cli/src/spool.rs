@@ -1,5 +1,5 @@
-//! Events on their way to a file: they are written as they come, in front of them goes a line that
-//! is known in the end only.
+//! Events on their way to a file. They are written as they come, and in the file a line comes
+//! before them that is known only at the end.
 
 use crate::failure::Failure;
 use crate::files::{Readers, folder, write_whole};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Events that wait for the line in front of them, in a file without a name.
+/// Events that wait for the line before them, in a file without a name.
 pub struct Spool {
     path: PathBuf,
     file: BufWriter<File>,
@@ -21,7 +21,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// A spool for the events that are to be in `path` in the end.
+    /// A spool for the events that `path` gets at the end.
     pub fn new(path: &Path) -> Result<Spool, Failure> {
         let special = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
         let file = match special {
@@ -50,7 +50,7 @@ impl Spool {
         self.error.take().map(|source| Failure::File { path, source })
     }
 
-    /// Where the next events will be.
+    /// The place where the next events will be.
     pub fn mark(&mut self) -> u64 {
         let at = self.file.stream_position();
         at.unwrap_or_else(|error| {
@@ -71,8 +71,8 @@ impl Spool {
         self.file.get_ref().set_len(mark)
     }
 
-    /// Writes the file: the line that names the scenario and the targets, then all events; or a table of them, if the
-    /// file's name asks for one.
+    /// Writes the file: the line that names the scenario and the targets, then all events; or a
+    /// table of them, if the file's name asks for one.
     pub fn finish(mut self, program: &Program, targets: &[&Ran]) -> Result<(), Failure> {
         let failure = |source| Failure::File { path: self.path.clone(), source };
         if let Some(error) = self.error.take() {

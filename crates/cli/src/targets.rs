@@ -1,4 +1,5 @@
-//! Targets: where a scenario runs. This file calls the entry points of the model and of real kernels, live and booted.
+//! Targets: where a scenario runs. This file calls the entry points of the model and of real
+//! kernels, live and booted.
 
 use crate::failure::{
     EVENTS_LOST, EXPECTED, Failure, INCONCLUSIVE, NOT_PERMITTED, OTHER, UNSUPPORTED,
@@ -25,23 +26,23 @@ use needless_watch::Missing;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A target as it was asked for.
+/// A target as the user asked for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spec {
     /// The running kernel.
     Live(LiveSpec),
-    /// A real kernel, booted for the purpose.
+    /// A real kernel that is booted for the run.
     Kernel(Box<KernelTarget>),
     /// A row of the model.
     Model(Box<KernelRow>),
 }
 
-/// How the running kernel is asked.
+/// How the scenario runs on the running kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveSpec {
-    /// On these CPUs; without any: on the quietest.
+    /// The CPUs to use. If empty, the quietest ones.
     pub cpus: Vec<u16>,
-    /// Without events: by the kernel's counters alone.
+    /// Whether to run without events, by the kernel's counters alone.
     pub blind: bool,
 }
 
@@ -55,8 +56,8 @@ impl Spec {
             return live_spec(options).map(Spec::Live).map_err(|what| Failure::Usage {
                 message: format!("target `{name}`: {what}"),
                 help: "`-t live,cpus=2,5` runs the scenario's CPU 0 on CPU 2, and its CPU 1 on CPU 5; \
-                       `-t live,events=off` counts what the kernel counts, for more faults than \
-                       there is room for events"
+                       `-t live,events=off` reads the kernel's own counters only, for runs with \
+                       more faults than the event rings can hold"
                     .to_owned(),
             });
         }
@@ -91,8 +92,8 @@ impl Spec {
         std::iter::once(Spec::Live(LiveSpec::default())).chain(rows).collect()
     }
 
-    /// Refuses a program that only the model can run, if this is a real kernel, and CPUs that it
-    /// cannot run on.
+    /// Refuses a program that only the model can run if this is a real kernel. Also refuses CPUs
+    /// that the program cannot run on.
     pub fn refuse(&self, program: &Program) -> Result<(), Failure> {
         if let Some(text) = program.model_only()
             && self.is_real()
@@ -109,7 +110,7 @@ impl Spec {
         })
     }
 
-    /// The name that names it.
+    /// The target's name on the command line.
     pub fn name(&self) -> String {
         match self {
             Spec::Live(LiveSpec { cpus, blind }) => {
@@ -123,7 +124,7 @@ impl Spec {
         }
     }
 
-    /// Runs the program there; gives the result and the exit status that tells it.
+    /// Runs the program on the target. Returns the result and the exit status for it.
     pub fn target(&self, program: &Program, runs: &mut Runs<'_>) -> Result<(Target, u8), Failure> {
         let (outcome, status) = match self {
             Spec::Live(how) => live(program, how, runs)?,
@@ -153,7 +154,7 @@ impl Spec {
         Ok((Target { name: self.name(), remark, outcome }, status))
     }
 
-    /// Runs programs there one after the other, on a kernel that is booted in one boot.
+    /// Runs programs on the target one after the other. A booted kernel runs them in one boot.
     pub fn targets(
         &self,
         programs: &[Program],
@@ -181,7 +182,7 @@ impl Spec {
     }
 }
 
-/// What `cpus=2,5,events=off` says.
+/// Reads options such as `cpus=2,5,events=off`.
 fn live_spec(options: &str) -> Result<LiveSpec, String> {
     let (list, blind) = match options.rsplit_once(',') {
         Some((list, "events=off")) => (Some(list), true),
@@ -195,29 +196,29 @@ fn live_spec(options: &str) -> Result<LiveSpec, String> {
 /// The CPUs that `cpus=2,5` names.
 fn live_cpus(options: &str) -> Result<Vec<u16>, String> {
     let list = options.strip_prefix("cpus=").ok_or_else(|| {
-        format!("`{options}` is no option of `live`, which has `cpus=` and, last, `events=off`")
+        format!("`{options}` is no option of `live`; it has `cpus=` and, last, `events=off`")
     })?;
     let number = |word: &str| word.parse().map_err(|_| format!("`{word}` is no CPU's number"));
     let cpus: Vec<u16> = list.split(',').map(number).collect::<Result<_, _>>()?;
     match needless_live::cpus::twice(&cpus) {
-        Some(twice) => Err(format!("CPU {twice} is named twice; each is another CPU")),
+        Some(twice) => Err(format!("CPU {twice} is named twice; name each CPU once")),
         None => Ok(cpus),
     }
 }
 
-/// An operation, or a thread, that no real kernel can be asked for.
+/// The failure for an operation or a thread that no real kernel can run.
 fn model_only(text: &str, target: &str) -> Failure {
     Failure::Usage {
         message: format!(
             "`{text}` cannot run on {target}: only `model:` targets and `needless check` can run it"
         ),
-        help: "the nearest to reclaim that a real kernel can be asked for is madvise \"RANGE\" \
-               advice=\"pageout\""
+        help: "on a real kernel, madvise \"RANGE\" advice=\"pageout\" is the operation that is \
+               nearest to reclaim"
             .to_owned(),
     }
 }
 
-/// A program on the running kernel.
+/// Runs a program on the running kernel.
 fn live(
     program: &Program,
     LiveSpec { cpus, blind }: &LiveSpec,
@@ -244,7 +245,7 @@ fn live(
     }
 }
 
-/// What came of a program on a kernel that was booted for it.
+/// The outcome of a program on a kernel that was booted for it.
 fn booted(
     program: &Program,
     target: &KernelTarget,
@@ -255,7 +256,7 @@ fn booted(
         Ok(run) => {
             let counted = !run.unseen.contains_key(INSTRUCTIONS);
             match (standing(&run, || UNSUPPORTED), target.arch()) {
-                // Faults in all are the rest of what there is.
+                // Without counted instructions, only totals of faults are left.
                 (EXPECTED, Arch::Arm64) if !counted => Ok((alone(program, run, runs), UNSUPPORTED)),
                 (status, Arch::X86_64 | Arch::Arm64) => {
                     against_model(program, run, target.options.row.as_ref(), status, runs)
@@ -282,20 +283,20 @@ fn refuse_bad(program: &Program, bad: bool, error: &impl ToString) -> Result<(),
     Err(Failure::BadScenario { scenario: program.name.clone(), reason: error.to_string() })
 }
 
-/// A real run that is held against nothing.
+/// The outcome of a real run that is compared with nothing.
 fn alone(program: &Program, run: TargetRun, runs: &mut Runs<'_>) -> Outcome {
     spool(&run, runs);
     finished(Ran::alone(program, run), runs)
 }
 
-/// Writes a real run's events to where they are to go.
+/// Writes a real run's events to their file.
 fn spool(run: &TargetRun, runs: &mut Runs<'_>) {
     if let Some(spool) = &mut runs.events {
         run.rounds.iter().for_each(|round| spool.round(&run.target, round));
     }
 }
 
-/// A real run that is accounted for: its events are kept only for `explain`.
+/// The outcome of a real run with its account. Its events are kept only for `explain`.
 fn finished(mut ran: Ran, runs: &Runs<'_>) -> Outcome {
     if runs.keep.round.is_none() {
         ran.forget_events();
@@ -307,7 +308,7 @@ fn nothing_ran() -> GuestError {
     GuestError::Confused { what: "gave no result".to_owned() }
 }
 
-/// A kernel that is not understood, as a failure of the command line.
+/// The failure for a kernel that is not understood, as one of the command line.
 pub fn bad_kernel(error: GuestError) -> Failure {
     let help = error.help().map_or_else(String::new, |help| help.to_string());
     match &error {
@@ -318,7 +319,7 @@ pub fn bad_kernel(error: GuestError) -> Failure {
     }
 }
 
-/// A target with a mistake at `at` behind its prefix.
+/// The failure for a target with a mistake at `at` behind its prefix.
 fn bad_target(
     prefix: &str,
     text: &str,
@@ -327,7 +328,7 @@ fn bad_target(
     at: Range<usize>,
 ) -> Failure {
     let name = format!("{prefix}{text}");
-    // What is missing is missing behind a comma.
+    // An option that is missing is missing behind a comma.
     let start = at.start - usize::from(at.is_empty() && at.start > 0);
     let (excerpt, at) = around(&name, start + prefix.len()..at.end + prefix.len());
     let reason = foreign::line(&reason.to_string()).into_owned();
@@ -335,7 +336,7 @@ fn bad_target(
     Failure::BadTarget { reason, help, name: excerpt, at: at.into() }
 }
 
-/// What a message shows of a text: the part around a place, and where the place is in it.
+/// The part of a text that a message shows: the text around a place, and where the place is in it.
 fn around(text: &str, at: Range<usize>) -> (String, Range<usize>) {
     const AROUND: usize = 60;
     let end = text.floor_char_boundary(at.end.min(at.start + AROUND));
@@ -348,7 +349,7 @@ fn around(text: &str, at: Range<usize>) -> (String, Range<usize>) {
     (format!("{cut}{before}{here}{after}{more}"), start..start + here.len())
 }
 
-/// Why a real kernel's run tells nothing, if so.
+/// Why a real kernel's run shows nothing, if so.
 pub fn why_not(target: &Target) -> Option<String> {
     match &target.outcome {
         Outcome::Unavailable { reason, .. } => Some(reason.clone()),
@@ -356,7 +357,7 @@ pub fn why_not(target: &Target) -> Option<String> {
     }
 }
 
-/// The exit status that tells how a real run went; `blind` gives that of a run without events.
+/// The exit status of a real run. `blind` gives that of a run without events.
 fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
     match &run.invalid {
         Some(_) if run.witness.events_lost > 0 => EVENTS_LOST,
@@ -366,8 +367,8 @@ fn standing(run: &TargetRun, blind: impl FnOnce() -> u8) -> u8 {
     }
 }
 
-/// A real run with its exit status, held against the model's row that was named for it, else that for its
-/// release or the nearest older one.
+/// Compares a real run with a model row: the one that was named for it, else the one of its release
+/// or of the nearest older release. Returns the outcome and the exit status.
 fn against_model(
     program: &Program,
     run: TargetRun,
@@ -384,23 +385,23 @@ fn against_model(
             Ok((finished(ran, runs), status))
         }
         Err(error @ SimError::NotModelled { .. }) => {
-            let why = format!("model:{} cannot run it: {error}", row.name);
+            let why = format!("model:{} cannot run the scenario: {error}", row.name);
             let mut run = run;
             run.unseen.insert(VERDICTS.to_owned(), why);
             Ok((alone(program, run, runs), status))
         }
         Err(error) => {
-            let reason = format!("it ran there, but model:{} cannot run it: {error}", row.name);
+            let reason = format!("the kernel ran it, but model:{} cannot: {error}", row.name);
             let status = if error.is_a_bound() { INCONCLUSIVE } else { OTHER };
             Ok((Outcome::Unavailable { reason, help: runs::help(&error) }, status))
         }
     }
 }
 
-/// The name under which a run says why there are no verdicts about it.
+/// The name under which a run says why it has no verdicts.
 const VERDICTS: &str = "verdicts";
 
-/// The status of a run without events: rusage is all that was compared.
+/// The status of a run without events, of which only rusage was compared.
 fn blind_status() -> u8 {
     let refused = |check: &needless_live::Check| {
         check.name == "privilege" && check.state != needless_live::State::Ok
@@ -408,8 +409,8 @@ fn blind_status() -> u8 {
     if needless_live::doctor().iter().any(refused) { NOT_PERMITTED } else { UNSUPPORTED }
 }
 
-/// The model's row for the kernel of a real run, and whether it is the kernel's own, as one that was named
-/// is.
+/// The model's row for the kernel of a real run, and whether it is the kernel's own. A row that was
+/// named is.
 pub fn row_of_run(run: &TargetRun, named: Option<&KernelRow>) -> (KernelRow, bool) {
     KernelRow::held_against(named, run.release.as_deref().unwrap_or_default(), &run.environment)
 }
@@ -432,11 +433,11 @@ pub fn steps(
     steps::between(&rows, |row| runs.kinds(program, row).ok())
 }
 
-/// What areas are laid out for: every target so far has pages and page tables of these sizes, arm64's kernels
-/// with pages of 4 KiB among them.
+/// The architecture that areas are laid out for. Every target so far has pages and page tables of
+/// these sizes, including arm64's kernels with pages of 4 KiB.
 pub const LAID_OUT_FOR: arch::Arch = X86_64;
 
-/// The scenario made ready to run.
+/// The program of a scenario, ready to run.
 pub fn program(
     name: &str,
     settings: &[(String, String)],
@@ -473,7 +474,7 @@ pub fn checks() -> Vec<Check> {
     checks
 }
 
-/// What `needless stat` would lack here.
+/// What `needless stat` would lack on this machine.
 fn watching() -> Check {
     let (state, found, help) = match needless_watch::doctor::missing() {
         Ok(missing) if missing.is_empty() => (State::Ok, "everything".to_owned(), None),
@@ -482,7 +483,7 @@ fn watching() -> Check {
             let lacks = missing.iter().map(one).collect::<Vec<_>>().join("; ");
             let helps = missing.iter().find_map(|part| part.remedy.as_deref());
             let helps = helps.unwrap_or("nothing is known to help");
-            let help = format!("{helps}; the rest of the report comes all the same");
+            let help = format!("{helps}; the rest of the report is not affected");
             (State::Warning, format!("without {lacks}"), Some(help))
         }
         Err(error) => {

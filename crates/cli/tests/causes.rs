@@ -1,4 +1,5 @@
-//! Errors whose cause lies outside: each names its own, with its remedy. As root, for live runs and mounts.
+//! Errors whose cause lies outside: each names its cause, with a remedy. Root runs these, for live
+//! runs and mounts.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::turn;
@@ -7,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a shell's script says, with the command as `$0`, and its exit status.
+/// The output of a shell script, with the command as `$0`, and its exit status.
 fn shell(script: &str, folder: &Path) -> (i32, String) {
     let output = Command::new("sh")
         .args(["-c", script])
@@ -22,7 +23,7 @@ fn shell(script: &str, folder: &Path) -> (i32, String) {
     (output.status.code().unwrap(), words.collect::<Vec<_>>().join(" "))
 }
 
-/// What passes for a kernel until it runs (Documentation/arch/x86/boot.rst).
+/// An image that looks like a kernel until it runs (Documentation/arch/x86/boot.rst).
 fn image() -> Vec<u8> {
     let mut image = vec![0; 1 << 16];
     let fields: [(usize, &[u8]); 4] = [
@@ -37,7 +38,7 @@ fn image() -> Vec<u8> {
     image
 }
 
-/// A cache with a kernel of which QEMU gets no further than to its files.
+/// A cache with a kernel for which QEMU gets no further than to opening its files.
 fn cache() -> tempfile::TempDir {
     let cache = tempfile::tempdir().unwrap();
     let folder = cache.path().join("needless/kernels/6.12");

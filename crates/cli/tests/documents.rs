@@ -1,5 +1,5 @@
-//! What the documents say of the repository is so: their links lead somewhere, the files that they name exist, the
-//! commands that they show are understood.
+//! Checks what the documents say about the repository: their links lead somewhere, the files that
+//! they name exist, and the commands that they show are understood.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ fn documents() -> BTreeMap<String, String> {
     found
 }
 
-/// The text without what is between fences.
+/// The text outside of fences.
 fn prose(text: &str) -> String {
     let parts = text.split("```").enumerate();
     parts.filter(|(at, _)| at % 2 == 0).map(|(_, part)| part).collect()
@@ -62,7 +62,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Where a link of a document leads, from the root; with its anchor.
+/// The path from the root that a link of a document leads to, and its anchor.
 fn resolved(document: &str, link: &str) -> (String, Option<String>) {
     let (path, anchor) = match link.split_once('#') {
         Some((path, anchor)) => (path, Some(anchor.to_owned())),
@@ -83,7 +83,7 @@ fn resolved(document: &str, link: &str) -> (String, Option<String>) {
     (parts.join("/"), anchor)
 }
 
-/// The link of a document that leads nowhere.
+/// The link if it leads nowhere.
 fn broken(documents: &BTreeMap<String, String>, document: &str, link: &str) -> Option<String> {
     if link.starts_with("http") {
         return None;
@@ -122,7 +122,7 @@ fn a_broken_link_is_found() {
     assert!(broken("lives.md").unwrap().contains("there is no docs/lives.md"));
 }
 
-/// The site is made of the documents that its summary names.
+/// The site consists of the documents that its summary names.
 #[test]
 fn the_summary_names_every_document() {
     let summary: BTreeSet<String> =
@@ -141,11 +141,11 @@ fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(|part| part.replace('\n', " ")).collect()
 }
 
-/// The folders of the repository that documents name files of.
+/// The folders of the repository whose files documents name.
 const FOLDERS: &[&str] =
     &["crates/", "docs/", "scenarios/", "scripts/", "studies/", "tests/", "patches/"];
 
-/// A file of the repository that a document quotes; `None`: it quotes something else.
+/// The file of the repository that a document quotes. `None` if it quotes something else.
 fn named_file(quoted: &str) -> Option<&str> {
     let path = quoted.split([' ', ':']).next()?.trim_end_matches('/');
     let ours = FOLDERS.iter().any(|folder| quoted.starts_with(folder));
@@ -168,7 +168,7 @@ fn the_files_that_documents_name_exist() {
         for part in quoted(&text) {
             let Some(path) = named_file(&part) else { continue };
             seen += 1;
-            // Tests are also named from their crate.
+            // Tests are also named by their path in their crate.
             if !root().join(path).exists() && !in_a_crate(path) {
                 missing.push(format!("{name}: {path}"));
             }
@@ -218,7 +218,7 @@ fn the_design_counts_the_captures() {
     assert!(design.contains(&said), "docs/design.md does not say \"{said}\"");
 }
 
-/// The commands of a document's blocks that run in the model alone, and end at once.
+/// The commands of a document's blocks that run in the model alone and end at once.
 fn commands_in_the_model(text: &str) -> Vec<String> {
     let blocks = text.split("```").skip(1).step_by(2);
     let lines = blocks.flat_map(str::lines).filter_map(|line| {
@@ -245,12 +245,13 @@ fn commands_in_the_model(text: &str) -> Vec<String> {
         .filter(|line| {
             !line.contains([';', '…', '<', '>', '|', '$', '\'']) && !line.contains(".kdl")
         })
-        .filter(|line| !line.contains("ROW") && !line.contains(".json"))
+        .filter(|line| !line.contains("ROW") && !line.contains(".json") && !line.contains(".html"))
         .map(str::to_owned)
         .collect()
 }
 
-/// Each is understood and runs: its status is no error of usage, of the scenario or of the program.
+/// Each command is understood and runs: its status is no error of usage, of the scenario or of the
+/// program.
 #[test]
 fn commands_in_the_model_run() {
     let mut commands: BTreeMap<String, String> = BTreeMap::new();

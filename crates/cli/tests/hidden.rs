@@ -1,12 +1,13 @@
-//! What `needless stat` and `needless doctor` say where parts of /proc and /sys are hidden, as containers
-//! do: what cannot be seen is missing and never zero. As root, since it watches the live kernel.
+//! `needless stat` and `needless doctor` where parts of /proc and /sys are hidden, as containers
+//! hide them. What cannot be seen is missing, and never zero. Root runs these, because they watch
+//! the running kernel.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output};
 
-/// Runs the command where `places` are hidden: folders by an empty one, files by an empty file.
+/// Runs the command where `places` are hidden: folders by an empty folder, files by an empty file.
 fn hidden(places: &[&str], args: &[&str]) -> Output {
     let script = "for place in $PLACES; do
             if [ -d $place ]; then mount -t tmpfs none $place; else mount --bind /dev/null $place; fi ||
@@ -19,7 +20,7 @@ fn hidden(places: &[&str], args: &[&str]) -> Output {
     command.env("LC_ALL", "C.UTF-8").output().unwrap()
 }
 
-/// The run of `stat` where these are hidden, and the whole document.
+/// The run of `stat` where these places are hidden, and the whole document.
 fn stat(places: &[&str], command: &[&str]) -> (Value, Value) {
     let output = hidden(places, &[&["stat", "--format", "json", "--"], command].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -38,7 +39,7 @@ fn missing(run: &Value, what: &str) -> Option<String> {
     Some(found["why"].as_str().unwrap().to_owned())
 }
 
-/// Without the list of CPUs no ring is opened: no events, and nothing is said to be needless or not.
+/// Without the list of CPUs no ring is opened. There are no events, and no findings.
 #[test]
 fn without_the_list_of_cpus_nothing_was_watched() {
     let (run, document) = stat(&["/sys/devices/system/cpu"], &["true"]);
@@ -63,7 +64,7 @@ fn without_the_list_of_cpus_nothing_was_watched() {
     assert!(line.starts_with("missing") && line.contains("CPUs to watch"), "{text}");
 }
 
-/// Reads a page of fresh memory; started by the test below.
+/// Reads each page of fresh memory. The test below starts this.
 #[test]
 #[ignore = "is started by others"]
 fn reads_fresh_memory() {
@@ -109,7 +110,7 @@ fn counters_that_cannot_be_seen_are_missing() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("/proc is not mounted"));
 }
 
-/// `doctor` does not take what it cannot see for what the kernel does not have.
+/// `doctor` distinguishes what it cannot see from what the kernel does not have.
 #[test]
 fn doctor_tells_what_is_hidden_from_what_is_not_there() {
     for (place, check) in [

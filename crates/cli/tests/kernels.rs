@@ -1,6 +1,6 @@
-//! Two stock kernels, booted, against the model: what real kernels once did otherwise, and 50
-//! random scenarios. `NEEDLESS_NO_KERNELS=1` skips it, where there is no emulator or no network
-//! to fetch kernels by.
+//! Two stock kernels, booted, against the model: scenarios that once differed on real kernels, and
+//! 50 random scenarios. `NEEDLESS_NO_KERNELS=1` skips this where there is no emulator, or no
+//! network to fetch kernels from.
 #![allow(clippy::unwrap_used)]
 
 use assert_cmd::Command;
@@ -31,10 +31,11 @@ fn two_real_kernels_do_what_the_model_says() {
         assert!(of("run") > 50);
         assert_eq!(of("differing"), 0, "{}", differing(target));
         assert_eq!(of("exact") + of("undecided"), of("run"), "{all:#}");
-        // What only newer kernels or more CPUs can run.
+        // Some scenarios need newer kernels or more CPUs.
         assert!(of("not_applicable") * 2 < of("run"), "{all:#}");
-        // A few stay undecided, on a quiet machine too: `make agree` tells how many. More of them are
-        // nothing that one could call tested. What both refuse is no such case: no round of it could be disturbed.
+        // A few stay undecided, on a quiet machine too: `make agree` says how many. With more of
+        // them, the result is no test. Scenarios that both refuse do not count here: no round of
+        // them could be disturbed.
         let reasons = undecided(target);
         let refused = reasons.iter().filter(|why| why.starts_with("neither can run it")).count();
         let left = reasons.len() - refused;
@@ -46,7 +47,7 @@ fn two_real_kernels_do_what_the_model_says() {
     }
 }
 
-/// The scenarios that differ, whole: nobody can look again what a machine elsewhere found.
+/// The scenarios that differ, as a whole: what a machine elsewhere found cannot be looked at again.
 fn differing(target: &Value) -> String {
     let scenarios = target["scenarios"].as_array().unwrap().iter();
     let those = scenarios.filter(|scenario| scenario["standing"] == "differing");

@@ -18,14 +18,14 @@ const SCENARIO: &str = "scenario \"long\" {
     process \"child\" cpu=1 { sleep \"60s\" }
 }";
 
-/// A process that lives: its parent, and when it started.
+/// The parent of a living process, and when the process started.
 fn stat(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     (fields[0] != "Z").then_some((fields[1].parse().ok()?, fields[19].parse().ok()?))
 }
 
-/// What descends from a process, each with its start, and how deep below it.
+/// The descendants of a process, each with its start and its depth.
 fn descendants(ancestor: u32) -> Vec<(u32, u64, usize)> {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -48,7 +48,7 @@ fn nothing_stays_of_a_run_that_is_killed_while_a_process_lives() {
     command.args(["run", "-", "-t", "live"]).stdin(Stdio::piped());
     let mut needless = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     needless.stdin.take().unwrap().write_all(SCENARIO.as_bytes()).unwrap();
-    // The command, the runner, the process.
+    // The family consists of the command, the runner and the process.
     let family = until("a process is forked", || {
         if let Ok(Some(status)) = needless.try_wait() {
             return Some(Err(status));

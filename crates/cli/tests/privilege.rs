@@ -1,5 +1,6 @@
-//! What a user without root gets by what `doctor` recommends, and what not: files. As root, which gives capabilities to
-//! copies of the programs and starts them as user 65534.
+//! What a user without root gets by following `doctor`'s advice. Access to other users' files is
+//! not part of it. Root runs these tests, gives capabilities to copies of the programs, and starts
+//! them as user 65534.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::{skip, turn};
@@ -10,7 +11,7 @@ use std::process::{Command, Output};
 
 const NOBODY: &str = "65534";
 
-/// A folder that everybody may look into, with copies of both programs that have these capabilities.
+/// A folder that everybody may read, with copies of both programs that have these capabilities.
 fn programs(capabilities: &str) -> Option<tempfile::TempDir> {
     if !rustix::process::geteuid().is_root() {
         skip!("root gives capabilities");
@@ -35,7 +36,8 @@ fn programs(capabilities: &str) -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-/// A script of root's in a mount namespace of its own, with `$N` the command, as user 65534.
+/// Runs a script as root in a mount namespace of its own, with `$N` as the command run by user
+/// 65534.
 fn script(folder: &Path, text: &str) -> Output {
     let as_nobody = format!(
         "N='setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {}/needless'; {text}",
@@ -82,7 +84,7 @@ fn no_capability_of_the_file_gives_files_away() {
     }
 }
 
-/// Both ways that `doctor` names beside root.
+/// The two ways that `doctor` names besides root.
 #[test]
 fn what_doctor_recommends_shows_events() {
     let _turn = turn();
@@ -104,11 +106,11 @@ fn what_doctor_recommends_shows_events() {
         let (doctor, stat, live) = (told(&doctor), told(&stat), told(&run));
         let how = format!("{capabilities:?}, perf_event_paranoid {paranoid}");
         assert!(doctor.contains("ok event rings"), "{how}: {doctor}");
-        assert!(doctor.contains("live runs with events, but for scenarios that swap"), "{doctor}");
+        assert!(doctor.contains("runs with events, but not of scenarios that swap"), "{doctor}");
         assert!(!doctor.contains("what works everything"), "{how}: {doctor}");
         assert!(stat.contains("first touch"), "{how}: {stat}");
         assert!(!stat.contains("not visible: classes"), "{how}: {stat}");
-        // Only events tell that somebody disturbs.
+        // Only events show that another task disturbs.
         match live.contains("could not be had undisturbed") {
             true => disturbed = Some(live),
             false => {
@@ -122,7 +124,7 @@ fn what_doctor_recommends_shows_events() {
     }
 }
 
-/// Without any of it `doctor` says so, for the runner as well as for itself.
+/// Without any of these, `doctor` says so, for the runner as well as for itself.
 #[test]
 fn who_has_no_privilege_is_told() {
     let _turn = turn();

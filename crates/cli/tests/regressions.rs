@@ -1,7 +1,7 @@
 //! Scenarios that once differed between a real kernel and the model (`tests/regressions/*.kdl`).
 //!
-//! In the model each has to run on the newest row; older kernels may refuse a call of it. On this kernel, where it may
-//! be looked at, each has to be exact.
+//! In the model each has to run on the newest row; older kernels may refuse a call. On this kernel,
+//! if it may be watched, each has to be exact.
 #![allow(clippy::unwrap_used)]
 
 use assert_cmd::Command;
@@ -32,7 +32,7 @@ fn program(path: &Path) -> Program {
 
 #[test]
 fn the_model_runs_them() {
-    // Beside the other test it would take the CPUs that are watched there.
+    // In parallel with the other test, it would take the CPUs that are watched there.
     let _turn = turn();
     each(&scenarios(), |path| {
         let program = program(path);
@@ -43,7 +43,7 @@ fn the_model_runs_them() {
             let run = sim::run(&program, row, &options);
             let refused = match run {
                 Err(SimError::Call { .. }) => Some(row.release) < newest,
-                // Large folios by size.
+                // Rows before 6.8 have no large folios by size.
                 Err(SimError::Missing { .. }) => row.release < (6, 8),
                 _ => false,
             };
@@ -67,7 +67,7 @@ fn this_kernel_does_what_the_model_says() {
     let of = |name: &str| all[name].as_u64().unwrap();
     assert_eq!(of("run") + of("not_applicable"), scenarios().len() as u64, "{document:#}");
     assert_eq!(of("differing"), 0, "{document:#}");
-    // Where a third CPU or soft-dirty bits are lacking, most of them are there all the same.
+    // A third CPU or soft-dirty bits may be lacking. Most scenarios can run all the same.
     assert!(of("not_applicable") * 4 < of("run"), "{document:#}");
     let undecided = document["targets"][0]["scenarios"].as_array().unwrap().iter();
     let undecided = undecided.filter(|scenario| scenario["standing"] == "undecided");
@@ -76,7 +76,7 @@ fn this_kernel_does_what_the_model_says() {
     });
     let undecided: Vec<String> = undecided.collect();
     assert_eq!(of("undecided"), undecided.len() as u64, "{document:#}");
-    // A few are disturbed each time on a busy machine; more of them are nothing that one could call tested.
+    // A few are disturbed each time on a busy machine. With more of them, the result is no test.
     if undecided.len() as u64 * 20 >= of("run") {
         needless_testing::skip!("{}", undecided.join("; "));
     }

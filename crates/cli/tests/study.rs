@@ -1,4 +1,4 @@
-//! `needless study`: what it finds, its statuses, where its report goes.
+//! `needless study`: what it finds, its statuses, and where its report goes.
 #![allow(clippy::unwrap_used)]
 
 use assert_cmd::Command;
@@ -13,7 +13,7 @@ fn needless(args: &[&str]) -> Command {
     command
 }
 
-/// Standard output of a command that ends with this status.
+/// The standard output of a command that ends with this status.
 fn stdout(args: &[&str], status: i32) -> String {
     let output = needless(args).assert().code(status).get_output().clone();
     String::from_utf8(output.stdout).unwrap()
@@ -23,7 +23,7 @@ fn json(args: &[&str], status: i32) -> Value {
     serde_json::from_str(&stdout(&[args, &["--format", "json"]].concat(), status)).unwrap()
 }
 
-/// Standard error of a command that ends with this status and prints no result.
+/// The standard error of a command that ends with this status and prints no result.
 fn refused(args: &[&str], status: i32) -> String {
     let output = needless(args).assert().code(status).get_output().clone();
     assert!(output.stdout.is_empty(), "{args:?}: results only on standard output");
@@ -89,7 +89,7 @@ fn what_does_not_hold_is_status_1_and_what_cannot_be_told_3() {
     assert!(text.contains("live: not to be had here: left out by -t"), "{text}");
 }
 
-/// Two groups of runs that differ by one thing: it is named, and what it changes.
+/// Two groups of runs that differ in one thing: the report names it, and says what it changes.
 #[test]
 fn a_contrast_names_what_differs() {
     let run = |name: &str, scenario: &str, thp: &str, set: &str| {
@@ -155,7 +155,7 @@ fn reports_are_written_whole_or_not_at_all() {
     let to = report.to_str().unwrap();
     assert_eq!(stdout(&["study", &file, "--format", "md", "-o", to], 0), "");
     assert!(there(&report).starts_with("# mine\n\nd\n"), "{}", there(&report));
-    // What cannot be written is told before anything runs; the old report stays.
+    // A report that cannot be written is refused before anything runs; the old report stays.
     let elsewhere = path(&folder, "no/report.md");
     refused(&["study", &file, "-o", elsewhere.to_str().unwrap()], 125);
     let (_other, bad) = study("run \"r\" scenario=\"cow\" { on \"live\" }");
@@ -163,7 +163,7 @@ fn reports_are_written_whole_or_not_at_all() {
     assert!(there(&report).starts_with("# mine"));
 }
 
-/// Why something was not to be had, of all that was asked.
+/// The reasons why something that was asked for has no result.
 fn not_here(document: &Value) -> Vec<String> {
     let parts = document["parts"].as_array().unwrap().iter();
     let outcomes = parts.flat_map(|part| {
@@ -180,7 +180,11 @@ fn not_here(document: &Value) -> Vec<String> {
 /// What a study says in the model and on this kernel.
 fn quick(name: &str, part: &str) {
     let _turn = turn();
-    let document = json(&["study", name, "--part", part, "-t", "model", "-t", "live"], 0);
+    let args = ["study", name, "--part", part, "-t", "model", "-t", "live", "--format", "json"];
+    let output = needless(&args).output().unwrap();
+    // A run that is lost for a reason that passes is status 3.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["totals"]["do_not"], 0);
     let reasons = not_here(&document);
     let left_out = |reason: &&String| reason.contains("left out by -t");
@@ -218,7 +222,7 @@ fn fork_young_holds_in_the_model_and_the_checker() {
     assert!(not_here(&document).iter().all(|reason| reason.contains("left out by -t")));
     let parts = document["parts"].as_array().unwrap();
     let relations = |at: usize| parts[at]["relations"].as_array().unwrap().len();
-    assert_eq!((relations(0), relations(2), relations(3)), (17, 1, 4));
+    assert_eq!((relations(0), relations(2), relations(3)), (20, 1, 4));
     let flushes = &parts[0]["runs"][1]["targets"][0]["findings"];
     let whats = flushes.as_array().unwrap().iter().map(|finding| &finding["what"]);
     assert!(
@@ -227,12 +231,13 @@ fn fork_young_holds_in_the_model_and_the_checker() {
     );
 }
 
-/// What a study prints first, in the model alone, at 80 columns: without times and what this machine is.
+/// What a study prints first, in the model alone, at 80 columns, without times and the machine's
+/// description.
 fn first_screen(name: &str) -> String {
     let args = ["study", name, "-t", "model"];
     let size: &[&str] = match name {
         "wp-unpopulated" => &["--size", "64M"],
-        // So small that what its relations need is not to be had.
+        // This size is so small that what its relations need is missing.
         "migration-flush" => &["--size", "4M"],
         _ => &[],
     };
@@ -245,7 +250,7 @@ fn first_screen(name: &str) -> String {
     format!("{}(N{}", &told[..start], &told[end..])
 }
 
-/// The figures of the model, and every question within the first 25 lines.
+/// The figures of the model and every question are within the first 25 lines.
 #[test]
 fn the_answer_is_on_the_first_screen() {
     for builtin in needless_scenario::study::ALL {
@@ -262,7 +267,7 @@ fn the_answer_is_on_the_first_screen() {
     }
 }
 
-/// Prices are fitted to this machine, with the error of what they were not fitted to.
+/// Prices are fitted to this machine, with the error for the blocks that they were not fitted to.
 #[test]
 fn costs_are_fitted_here() {
     let _turn = turn();
@@ -279,7 +284,7 @@ fn costs_are_fitted_here() {
         let of = prices.iter().find(|price| price["term"] == term).unwrap();
         of["cycles"].as_f64().unwrap()
     };
-    // How large they are is the machine's, and how exact depends on what else runs on it.
+    // The size of prices depends on the machine, and their accuracy on what else runs on it.
     assert!(price("fault") > 100.0, "{costs:#}");
     assert!(price("shootdown") >= 0.0, "{costs:#}");
     assert!(costs["largest_error_held_out"].as_f64().unwrap().is_finite(), "{costs:#}");

@@ -1,8 +1,8 @@
 //! Reads the files that users name.
 //!
-//! A device or a pipe may have no end, or keep whoever reads it waiting; opening one may change
+//! A device or a pipe may have no end, or may keep its reader waiting; opening one may change
 //! something. So only regular files are read, and each with a bound. Files of `/proc` are regular
-//! and say that they are empty: they are read to the bound, and never waited for.
+//! and say that they are empty. They are read to the bound, and never waited for.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -16,27 +16,27 @@ use thiserror::Error;
 /// Why a file was not read.
 #[derive(Debug, Error)]
 pub enum NotRead {
-    /// It is no regular file.
+    /// It is not a regular file.
     #[error("it is {0}, and only files are read")]
     NoFile(&'static str),
-    /// It is larger than what it is read for can be.
+    /// It is larger than a file for this purpose can be.
     #[error("it has more than {}", size(*most))]
     TooLarge {
-        /// The most that is read, in bytes.
+        /// The bound, in bytes.
         most: u64,
     },
-    /// The system does not let it be read, or it is no text.
+    /// The system does not allow reading it, or it is not text.
     #[error("{0}")]
     Failed(io::Error),
 }
 
 impl NotRead {
-    /// Whether there is no such file.
+    /// Whether the reason is that there is no such file.
     pub fn is_absent(&self) -> bool {
         matches!(self, NotRead::Failed(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// As an error of the system's.
+    /// The reason as an error of the system.
     pub fn into_io(self) -> io::Error {
         match self {
             NotRead::Failed(error) => error,
@@ -52,21 +52,21 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The bytes of the file at `path`, of which there may be `most`.
+/// The bytes of the file at `path`, at most `most`.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, NotRead> {
-    // Opening a device may do something already.
+    // Opening a device may already do something.
     regular(&fs::metadata(path).map_err(NotRead::Failed)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
     read_open(&mut file.map_err(NotRead::Failed)?, most)
 }
 
-/// The text of the file at `path`, of which there may be `most` bytes.
+/// The text of the file at `path`, at most `most` bytes.
 pub fn read_text(path: &Path, most: u64) -> Result<String, NotRead> {
     text(read(path, most)?)
 }
 
-/// What is left of an open file, of which there may be `most` bytes.
+/// The rest of an open file, at most `most` bytes.
 pub fn read_open(file: &mut File, most: u64) -> Result<Vec<u8>, NotRead> {
     let there = file.metadata().map_err(NotRead::Failed)?;
     regular(&there)?;
@@ -76,15 +76,15 @@ pub fn read_open(file: &mut File, most: u64) -> Result<Vec<u8>, NotRead> {
     read_from(file, most)
 }
 
-/// The text that is left of an open file, of which there may be `most` bytes.
+/// The rest of an open file as text, at most `most` bytes.
 pub fn read_open_text(file: &mut File, most: u64) -> Result<String, NotRead> {
     text(read_open(file, most)?)
 }
 
-/// All that comes from there, of which there may be `most` bytes: standard input, say.
+/// Everything that a source such as standard input gives, at most `most` bytes.
 pub fn read_from(from: &mut impl Read, most: u64) -> Result<Vec<u8>, NotRead> {
     let mut bytes = Vec::new();
-    // One byte more tells. /proc/PID/pagemap gives whole words only.
+    // One byte more shows that there is too much. /proc/PID/pagemap gives whole words only.
     let bound = most.saturating_add(1).next_multiple_of(8);
     from.take(bound).read_to_end(&mut bytes).map_err(NotRead::Failed)?;
     match bytes.len() as u64 > most {
@@ -141,7 +141,7 @@ mod tests {
         assert!(read_from(&mut io::repeat(0), 10).is_err());
     }
 
-    /// A kernel's log has no end, and whoever reads it waits for more.
+    /// A kernel's log has no end, and a reader waits for more.
     #[test]
     fn nothing_is_waited_for() {
         let (done, told) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! Runs every built-in scenario on one kernel after the other and says where the model differs.
+//! Runs every built-in scenario on each of these kernels, and prints where the model differs.
 //!
 //! `cargo run -p needless-guest --example captures -- 5.10 6.12`
 

@@ -1,8 +1,9 @@
-//! Runs every built-in scenario on one arm64 kernel after the other and prints what its rounds have
-//! in common: faults, and the instructions that QEMU's plugin counted.
+//! Runs every built-in scenario on each of these arm64 kernels, and prints what its rounds have in
+//! common: faults, and the instructions that QEMU's plugin counted.
 //!
-//! `cargo run -p needless-guest --example instructions -- 6.12/arm64 6.12/arm64,cpu=cortex-a72`;
-//! scenarios of whose names one of the words in `ONLY` is the start, if it is set.
+//! `cargo run -p needless-guest --example instructions -- 6.12/arm64 6.12/arm64,cpu=cortex-a72`
+//!
+//! If `ONLY` is set, it runs only scenarios whose names begin with one of the words in it.
 
 use needless_guest::{KernelTarget, run_batch};
 use needless_model::run::{Round, TargetRun};

@@ -1,10 +1,11 @@
-//! Debian's archive through apt, with a state of our own.
+//! Reads Debian's archive through apt, with a state of its own.
 //!
-//! The private configuration lies in the cache. It takes from the machine's configuration the
-//! archive's addresses and the proxies, nothing else: no hooks, no relaxed checks. The rows name
-//! neighbouring releases, and each is signed by the machine's own keyring of the Debian archive, so
+//! The private configuration lies in the cache. From the machine's configuration it takes only the
+//! addresses of the archive and the proxies: no hooks, no relaxed checks. Its rows name
+//! neighbouring releases. Each row is signed by the machine's own keyring of the Debian archive. So
 //! apt verifies every list and, through the lists, every package. The system's own state is neither
-//! read nor written. Each architecture has a state of its own, whose lists hold nothing else.
+//! read nor written. Each architecture has a state of its own, whose lists cover only that
+//! architecture.
 
 use crate::cache::{Cache, at};
 use crate::error::FetchError;
@@ -22,17 +23,17 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
 ];
 
-/// Releases that the machine's own row may be for.
+/// Releases that the machine's own row may name.
 const RELEASES: [&str; 8] =
     ["bullseye", "bookworm", "trixie", "forky", "stable", "oldstable", "testing", "sid"];
 
-/// Suites of the main archive that hold kernels.
+/// Suites of the main archive that have kernels.
 const SUITES: [&str; 4] = ["bullseye", "bookworm", "trixie", "trixie-backports"];
 
-/// Suites of the security archive that hold kernels.
+/// Suites of the security archive that have kernels.
 const SECURITY_SUITES: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-security"];
 
-/// Where in our folder apt finds and keeps what.
+/// The folders and files of apt's state, inside our folder.
 const PLACES: [(&str, &str); 5] = [
     ("Dir::Etc::sourcelist", "sources.list"),
     ("Dir::State", "state"),
@@ -40,10 +41,10 @@ const PLACES: [(&str, &str); 5] = [
     ("Dir::State::lists", "lists"),
     ("Dir::Cache", "cache"),
 ];
-/// What the system says of a full disk, in apt's complaints.
+/// The system's words for a full disk, in apt's complaints.
 const NO_SPACE: &str = "No space left on device";
 
-/// apt with a state of our own. Only one process at a time has it.
+/// apt with a state of its own. Only one process at a time uses it.
 pub struct Apt {
     arch: Arch,
     folder: PathBuf,
@@ -55,7 +56,7 @@ impl Apt {
     pub fn open(cache: &Cache, arch: Arch) -> Result<Apt, FetchError> {
         let name = arch.suffix().map_or("apt".to_owned(), |suffix| format!("apt-{suffix}"));
         let folder = cache.folder(&name)?;
-        // One lock for all architectures: whoever has it may tidy the cache.
+        // All architectures share one lock, because its holder may tidy the cache.
         let path = cache.folder("apt")?.join("lock");
         let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
         let apt = Apt { arch, folder, _lock: lock.map_err(at(&path))? };
@@ -70,12 +71,12 @@ impl Apt {
         Ok(apt)
     }
 
-    /// The architecture whose packages it knows.
+    /// The architecture of its packages.
     pub fn arch(&self) -> Arch {
         self.arch
     }
 
-    /// Brings the lists up to date; gives what apt complains of.
+    /// Updates the lists, and returns apt's complaints.
     pub fn update(&self) -> Result<String, FetchError> {
         let mut command = self.command("apt-get");
         let updated = watched::run(command.args(["update", "-q"]), &self.folder);
@@ -84,8 +85,8 @@ impl Apt {
         Ok(complaint)
     }
 
-    /// Refuses to go on with what a full disk left of the lists or of a download: apt goes on with
-    /// what it has, and tells it, if at all, by a complaint.
+    /// Fails if a full disk has cut off the lists or a download. apt itself goes on with what it
+    /// has, and at most complains.
     fn has_space(&self, complaint: &str) -> Result<(), FetchError> {
         match complaint.contains(NO_SPACE) || watched::is_full(&self.folder) {
             true => Err(FetchError::Full { folder: self.folder.clone() }),
@@ -93,7 +94,7 @@ impl Apt {
         }
     }
 
-    /// Whether there are lists, of whatever age.
+    /// Whether any lists exist, however old.
     pub fn has_lists(&self) -> bool {
         let entries = fs::read_dir(self.folder.join("lists")).into_iter().flatten().flatten();
         entries.into_iter().any(|e| e.file_name().to_string_lossy().contains("_Packages"))
@@ -105,7 +106,7 @@ impl Apt {
         Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
     }
 
-    /// The records of these packages, each in its newest version.
+    /// The records of the newest versions of these packages.
     pub fn records(&self, names: &[String]) -> Result<Vec<Record>, FetchError> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -115,7 +116,7 @@ impl Apt {
         Ok(records(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// Downloads packages (`name=version`) into an empty folder; gives the files.
+    /// Downloads packages (`name=version`) into an empty folder, and returns the files.
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, FetchError> {
         let folder = self.folder.join("download");
         self.clean();
@@ -137,7 +138,7 @@ impl Apt {
         Ok(files)
     }
 
-    /// Forgets what was downloaded, in part or whole, now or by a fetch that was interrupted.
+    /// Removes all downloads, whole or in part, also those of an interrupted fetch.
     pub fn clean(&self) {
         let _ = fs::remove_dir_all(self.folder.join("download"));
         let parts = fs::read_dir(self.folder.join("lists/partial")).into_iter().flatten().flatten();
@@ -146,7 +147,7 @@ impl Apt {
         }
     }
 
-    /// What apt's lists say. What they cannot be asked is no answer.
+    /// Queries apt's lists. A failed query is an error, unless it printed something.
     fn ask(&self, command: &mut Command) -> Result<Output, FetchError> {
         let output = run(command)?;
         if output.status.success() || !output.stdout.is_empty() {
@@ -162,8 +163,8 @@ impl Apt {
         fs::write(&path, text).map_err(at(&path))
     }
 
-    /// Where the machine's own apt gets Debian from. Asked with an empty folder of lists, apt
-    /// prints what it would fetch, whether or not it ever did.
+    /// The addresses from which the machine's own apt gets Debian. With an empty folder of lists,
+    /// apt prints what it would fetch, whether or not it ever did.
     fn addresses(&self) -> Result<Addresses, FetchError> {
         let none = self.folder.join("none");
         let output = run(Command::new("apt-get")
@@ -205,7 +206,8 @@ impl Apt {
     }
 }
 
-/// A setting on apt's command line. There it is taken as it is: apt.conf(5) has no way to write a quote in a value.
+/// A setting on apt's command line. apt takes it as it is there. In a file, apt.conf(5) has no way
+/// to write a quote in a value.
 fn assigned(name: &str, path: &Path) -> OsString {
     let mut word = OsString::from(name);
     word.push("=");
@@ -213,7 +215,7 @@ fn assigned(name: &str, path: &Path) -> OsString {
     word
 }
 
-/// Where Debian is to be had.
+/// The addresses of Debian's archives.
 #[derive(Debug, PartialEq, Eq)]
 struct Addresses {
     main: String,
@@ -254,8 +256,8 @@ fn sources(addresses: &Addresses, arch: Arch) -> String {
         .collect()
 }
 
-/// The machine's settings of how to get out of the house: proxies and the certificates that they
-/// take. Nothing that decides what is trusted in the archive.
+/// The machine's settings for network access: proxies, and the certificates that they need. This
+/// includes no setting that decides which archives are trusted.
 fn proxies() -> Result<String, FetchError> {
     let output = run(Command::new("apt-config").env("LC_ALL", "C").arg("dump"))?;
     Ok(only_proxies(&String::from_utf8_lossy(&output.stdout)))
@@ -270,8 +272,9 @@ fn only_proxies(text: &str) -> String {
     text.lines().filter(wanted).map(|line| format!("{line}\n")).collect()
 }
 
-/// As root, apt downloads as the user `_apt`. Where that cannot be (the folder is out of its
-/// reach), apt says so and downloads as root; the signatures are checked all the same.
+/// Makes the user `_apt` the owner of a folder, because apt downloads as that user if it runs as
+/// root. If `_apt` cannot reach the folder, apt says so and downloads as root. It checks the
+/// signatures in any case.
 fn give_to_apt(folder: &Path) {
     if rustix::process::geteuid().is_root() {
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -290,7 +293,7 @@ fn run(command: &mut Command) -> Result<Output, FetchError> {
     })
 }
 
-/// What apt complains of, in its own words, on one line.
+/// apt's complaints, in its own words, on one line.
 fn complaints(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines = text.lines().filter(|line| line.starts_with("E:") || line.starts_with("W: Failed"));
@@ -304,7 +307,7 @@ fn complaints(output: &Output) -> String {
 /// The fields of a package's record.
 pub type Record = BTreeMap<String, String>;
 
-/// Reads records, separated by empty lines; continued lines are left out.
+/// Reads records, which empty lines separate. Continuation lines are left out.
 fn records(text: &str) -> Vec<Record> {
     text.split("\n\n")
         .map(|paragraph| {

@@ -1,4 +1,4 @@
-//! Many programs in one boot.
+//! Runs many programs in one boot.
 
 use crate::cache::Kernel;
 use crate::error::GuestError;
@@ -10,27 +10,27 @@ use crate::target::KernelTarget;
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
 
-/// Boots that a batch may need beyond its first because programs brought the guest down.
+/// The number of extra boots of a batch after programs crashed the guest.
 const MOST_CRASHES: u32 = 5;
 
-/// A kernel on which one program runs after the other. If the guest ends, the program that ran is
-/// given a second chance in a fresh boot, for it may have been another's fault or the emulator's;
-/// if it ends again, that is the program's result.
+/// A kernel that runs one program after the other. If the guest ends, the program gets a second
+/// chance in a fresh boot, because another program or the emulator may have caused the end. If the
+/// guest ends again, that is the program's result.
 pub struct Batch {
     kernel: Kernel,
     options: GuestOptions,
     guest: Option<Guest>,
-    /// The nodes of the guest that runs, or ran last.
+    /// The NUMA nodes of the guest that runs, or that ran last.
     nodes: Nodes,
     crashes: u32,
 }
 
 impl Batch {
-    /// Boots the target's kernel, which is fetched if it is not cached, with the NUMA nodes that the first
-    /// program needs.
+    /// Boots the target's kernel, with the NUMA nodes that the first program needs. The kernel is
+    /// fetched if it is not cached.
     ///
     /// # Errors
-    /// No kernel, no QEMU, no boot.
+    /// There is no kernel or no QEMU, or the boot fails.
     pub fn open(target: &KernelTarget, first: &MachineNeeds) -> Result<Batch, GuestError> {
         let (kernel, options) = (kernels::ready_for(target)?, target.options.clone());
         let nodes = nodes_for(&options, first);
@@ -39,7 +39,7 @@ impl Batch {
         Ok(Batch { kernel, options, guest: Some(guest), nodes, crashes: 0 })
     }
 
-    /// The kernel.
+    /// The kernel of this batch.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
     }
@@ -47,7 +47,7 @@ impl Batch {
     /// Runs one program.
     ///
     /// # Errors
-    /// See [`GuestError`]. The batch can be used further.
+    /// See [`GuestError`]. The batch stays usable.
     pub fn run(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
         let first = self.run_once(program);
         match first {
@@ -57,11 +57,12 @@ impl Batch {
     }
 
     fn run_once(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
-        // As it was asked for: what a scenario needs is not part of the target's name.
+        // The target's name has the options that were asked for, not the nodes that a scenario
+        // needs.
         let target = format!("kernel:{}{}", self.kernel.manifest.name, self.options);
         let nodes = nodes_for(&self.options, &program.machine);
         if nodes != self.nodes {
-            // Nodes are there from the boot on.
+            // A guest has its nodes from the boot on.
             self.guest = None;
             self.nodes = nodes;
         }

@@ -1,8 +1,8 @@
-//! The cache of kernels: `$XDG_CACHE_HOME/needless/kernels/NAME/`, one folder per kernel. `6.12/arm64`
-//! lies in `6.12_arm64`.
+//! The cache of kernels: `$XDG_CACHE_HOME/needless/kernels/NAME/`, one folder for each kernel. The
+//! folder of `6.12/arm64` is `6.12_arm64`.
 //!
-//! A folder holds `vmlinuz`, `modules/` and `manifest.json`. It is made under another name and
-//! renamed when it is whole, so a folder with a kernel's name is always complete.
+//! A folder has `vmlinuz`, `modules/` and `manifest.json`. It is made under another name and
+//! renamed when it is whole. So a folder with a kernel's name is always complete.
 
 use crate::error::FetchError;
 use crate::platform::Arch;
@@ -14,70 +14,72 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// What lies in the cache and in a kernel's folder.
+/// Names in the cache and in a kernel's folder.
 const KERNELS: &str = "kernels";
 const IMAGES: &str = "images";
 const IMAGE: &str = "vmlinuz";
 const MODULES: &str = "modules";
 const MANIFEST: &str = "manifest.json";
-/// The configuration of a kernel that was built here.
+/// The file with the configuration of a kernel that was built here.
 const CONFIG: &str = "config";
 
-/// How long the copy of an image of one's own is kept after its last use.
+/// How long the copy of a user's own image is kept after its last use.
 const KEEP_IMAGES: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The folder that everything of this crate lies in.
+/// The folder of all files of this crate.
 pub struct Cache {
     root: PathBuf,
 }
 
-/// What is known of a kernel in the cache.
+/// What is known about a kernel in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// What was asked for: a series or a build.
+    /// The name that was asked for: a series or a build.
     pub name: String,
-    /// What `uname -r` says.
+    /// The release that `uname -r` prints.
     #[serde(deserialize_with = "foreign::deserialize")]
     pub release: String,
-    /// The packages that it came from.
+    /// The packages that the kernel comes from.
     pub packages: Vec<Package>,
-    /// File names in `modules/`, in the order in which they have to be loaded.
+    /// File names in `modules/`, in the order of loading.
     pub modules: Vec<String>,
-    /// What it was built from, if it was built here.
+    /// What the kernel was built from, if it was built here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<BuiltFrom>,
-    /// XXH3-128 of the whole source that was compiled, patches included: [`crate::build`] says of what. Absent where nothing
-    /// was built, and in kernels that were built before it was noted.
+    /// XXH3-128 of the whole compiled source, patches included ([`crate::build`]). Absent for
+    /// kernels that were not built here, and for those that were built before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<String>,
-    /// XXH3-128 of every file by its place in the folder, in hexadecimal. Empty for kernels that were
-    /// fetched before there were hashes.
+    /// XXH3-128 of every file in hexadecimal, by its path in the folder. Empty for kernels that
+    /// were fetched before this field existed.
     #[serde(default)]
     pub hashes: BTreeMap<String, String>,
 }
 
-/// What a kernel was built from, beside the package that has its source. Its configuration lies in its folder.
+/// What a kernel was built from, apart from the package of its source. The configuration lies in
+/// the kernel's folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuiltFrom {
-    /// Patches, in the order in which they were applied.
+    /// The applied patches, in this order.
     pub patches: Vec<Hashed>,
     /// The user's part of the configuration.
     pub fragment: Option<Hashed>,
-    /// XXH3-128 of all that the configuration was asked for. Absent in kernels that were built before it was noted.
+    /// XXH3-128 of all requested lines of the configuration. Absent in kernels that were built
+    /// before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<String>,
-    /// What the compiler calls itself.
+    /// The compiler, by the first line of its version.
     #[serde(deserialize_with = "foreign::deserialize")]
     pub compiler: String,
 }
 
-/// A file with its contents' XXH3-128 in hexadecimal.
+/// A file name, and XXH3-128 of the file's contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hashed {
-    /// Its name.
+    /// The file name.
     #[serde(deserialize_with = "foreign::deserialize")]
     pub name: String,
-    /// The hash.
+    /// The hash, in hexadecimal.
     #[serde(deserialize_with = "foreign::deserialize")]
     pub hash: String,
 }
@@ -85,10 +87,10 @@ pub struct Hashed {
 /// A package in one version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// Its name.
+    /// The package name.
     #[serde(deserialize_with = "foreign::deserialize")]
     pub name: String,
-    /// Its version.
+    /// The version of the package.
     #[serde(deserialize_with = "foreign::deserialize")]
     pub version: String,
 }
@@ -96,14 +98,14 @@ pub struct Package {
 /// A kernel in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// What is known of it.
+    /// The manifest in its folder.
     pub manifest: Manifest,
-    /// What it runs on.
+    /// The architecture that it runs on.
     pub arch: Arch,
     folder: PathBuf,
 }
 
-/// What becomes a kernel's folder.
+/// The contents of a kernel's folder.
 struct Contents<'a> {
     manifest: Manifest,
     arch: Arch,
@@ -113,7 +115,7 @@ struct Contents<'a> {
 }
 
 impl Manifest {
-    /// Packages and versions, and what was added to them, for people.
+    /// Packages with versions, and the files that were added to them, for messages.
     pub fn packages_text(&self) -> String {
         let package = |package: &Package| format!("{} {}", package.name, package.version);
         let mut parts: Vec<String> = self.packages.iter().map(package).collect();
@@ -126,7 +128,7 @@ impl Manifest {
 }
 
 impl Kernel {
-    /// Whether it was built from exactly this, and is whole.
+    /// Whether the kernel was built from exactly this, and is undamaged.
     pub fn is_from(&self, source: &Package, built: &BuiltFrom) -> bool {
         let Manifest { packages, built: known, .. } = &self.manifest;
         let known = known.as_ref().filter(|known| known.lines.is_some());
@@ -136,22 +138,22 @@ impl Kernel {
             && self.check().is_ok()
     }
 
-    /// The kernel's image.
+    /// The path of the kernel's image.
     pub fn image(&self) -> PathBuf {
         self.folder.join(IMAGE)
     }
 
-    /// Its modules, in the order in which they have to be loaded.
+    /// The paths of its modules, in the order of loading.
     pub fn modules(&self) -> impl Iterator<Item = PathBuf> {
         self.manifest.modules.iter().map(|name| self.folder.join(MODULES).join(name))
     }
 
-    /// Whether it is an image of one's own.
+    /// Whether it is a user's own image.
     pub fn is_own(&self) -> bool {
         crate::target::is_path(&self.manifest.name)
     }
 
-    /// What it came from, for people: its packages, or its file and that one's hash.
+    /// Where the kernel comes from, for messages: its packages, or its file and the file's hash.
     pub fn text(&self) -> String {
         let Manifest { name, hashes, .. } = &self.manifest;
         match (self.is_own(), hashes.get(IMAGE)) {
@@ -161,41 +163,41 @@ impl Kernel {
         }
     }
 
-    /// Whether it can be found out that it was damaged.
+    /// Whether damage to it can be detected.
     pub fn is_checkable(&self) -> bool {
         !self.manifest.hashes.is_empty()
     }
 
-    /// Reads every file and compares it with what was fetched; a kernel without hashes is believed.
-    /// A damaged image would boot into silence.
+    /// Reads every file and compares it with its hash. A kernel without hashes passes. (A damaged
+    /// image would boot without any output.)
     pub fn check(&self) -> Result<(), FetchError> {
         for (place, known) in &self.manifest.hashes {
             let file = self.folder.join(place);
             let what = match fs::read(&file) {
                 Ok(bytes) if hash(&bytes) == *known => continue,
-                Ok(_) => "it is not what was fetched".to_owned(),
+                Ok(_) => "it differs from what was fetched".to_owned(),
                 Err(error) => error.to_string(),
             };
             let name = self.manifest.name.clone();
             let remedy = match self.manifest.built.is_some() {
                 true => {
-                    "build it again, by `needless kernels build` with the same patches".to_owned()
+                    "build it again with `needless kernels build` and the same patches".to_owned()
                 }
-                false => format!("`needless kernels fetch {name}` brings it anew"),
+                false => format!("fetch it again: `needless kernels fetch {name}`"),
             };
             return Err(FetchError::Damaged { name, file, what, remedy });
         }
         Ok(())
     }
 
-    /// The folder that holds it.
+    /// The folder of the kernel.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 }
 
 impl Cache {
-    /// The user's cache.
+    /// Opens the user's cache.
     pub fn open() -> Result<Cache, FetchError> {
         let base = match named("XDG_CACHE_HOME")? {
             Some(cache) => cache,
@@ -206,14 +208,14 @@ impl Cache {
         Ok(Cache { root })
     }
 
-    /// A folder of the cache, made if it is missing.
+    /// A folder of the cache. It is made if it is missing.
     pub fn folder(&self, name: &str) -> Result<PathBuf, FetchError> {
         let path = self.root.join(name);
         fs::create_dir_all(&path).map_err(at(&path))?;
         Ok(path)
     }
 
-    /// The kernels that are there, in the order of their names.
+    /// The cached kernels, in the order of their names.
     pub fn kernels(&self) -> Result<Vec<Kernel>, FetchError> {
         let folder = self.root.join(KERNELS);
         let entries = match fs::read_dir(&folder) {
@@ -228,7 +230,7 @@ impl Cache {
         Ok(kernels)
     }
 
-    /// The kernel of this name, if it is there and whole.
+    /// The kernel with this name, if it is cached and complete.
     pub fn kernel(&self, name: &str) -> Option<Kernel> {
         if !crate::target::names_a_kernel(name) {
             return None;
@@ -242,7 +244,7 @@ impl Cache {
         (manifest.name == name && inside).then_some(Kernel { manifest, arch, folder })
     }
 
-    /// What is there, in a sentence.
+    /// The cached kernels, in a sentence.
     pub fn inventory(&self) -> String {
         let kernels = match self.kernels() {
             Ok(kernels) => kernels,
@@ -251,7 +253,7 @@ impl Cache {
         let names: Vec<String> = kernels.into_iter().map(|kernel| kernel.manifest.name).collect();
         match names.is_empty() {
             true => "no kernel is cached".to_owned(),
-            false => format!("cached are {}", names.join(", ")),
+            false => format!("the cache has {}", names.join(", ")),
         }
     }
 
@@ -280,8 +282,8 @@ impl Cache {
         self.keep_in(KERNELS, &place, contents)
     }
 
-    /// Keeps a copy of an image of one's own, so that all boots of a run are of the same one, whatever is
-    /// built meanwhile. It goes when nobody has used it for a day.
+    /// Keeps a copy of a user's own image, so that all boots of a run use one image, whatever is
+    /// built meanwhile. The copy is removed when it has not been used for a day.
     pub fn keep_image(
         &self,
         arch: Arch,
@@ -304,7 +306,8 @@ impl Cache {
     ) -> Result<Kernel, FetchError> {
         let Contents { mut manifest, arch, image, modules, config } = contents;
         let kernels = self.folder(part)?;
-        // Not a kernel's name, so nobody takes it for one; removed when it is dropped.
+        // This is not a kernel's name, so the folder does not count as a kernel. It is removed when
+        // it is dropped.
         let staging = tempfile::Builder::new().prefix(".new-").tempdir_in(&kernels);
         let staging = staging.map_err(at(&kernels))?;
         let mut write = |name: &str, bytes: &[u8]| {
@@ -324,7 +327,7 @@ impl Cache {
         text.and_then(|text| fs::write(&path, text)).map_err(at(&path))?;
         let place = kernels.join(name);
         let there = Kernel { manifest, arch, folder: place };
-        // What another run may be booting stays where it is.
+        // Another run may be booting this folder, so it stays.
         if part == IMAGES && there.check().is_ok() {
             let manifest = fs::File::open(there.folder.join(MANIFEST));
             let _ = manifest.and_then(|file| file.set_modified(SystemTime::now()));
@@ -332,13 +335,13 @@ impl Cache {
         }
         let _ = fs::remove_dir_all(&there.folder);
         match fs::rename(staging.path(), &there.folder) {
-            // Another run was faster.
+            // Another run has made the folder first.
             Err(_) if part == IMAGES && there.check().is_ok() => Ok(there),
             renamed => renamed.map(|()| there.clone()).map_err(at(&there.folder)),
         }
     }
 
-    /// Removes the copies of images that nobody has used for a day.
+    /// Removes copies of images that were not used for a day.
     fn forget_images(&self) {
         let entries = fs::read_dir(self.root.join(IMAGES)).into_iter().flatten().flatten();
         for folder in entries.map(|entry| entry.path()) {
@@ -350,7 +353,7 @@ impl Cache {
         }
     }
 
-    /// Removes a kernel, or what is left of one.
+    /// Removes a kernel, or the remains of one.
     pub fn remove(&self, name: &str) -> Result<(), FetchError> {
         let folder = self.root.join(KERNELS).join(folder_name(name));
         if !crate::target::names_a_kernel(name) || !folder.is_dir() {
@@ -365,7 +368,7 @@ impl Cache {
         fs::remove_dir_all(&folder).map_err(at(&folder))
     }
 
-    /// Removes what an interrupted `keep` left. Only under the lock of the archive.
+    /// Removes the remains of an interrupted `keep`. The caller holds the lock of the archive.
     pub fn sweep(&self) {
         let entries = fs::read_dir(self.root.join(KERNELS)).into_iter().flatten().flatten();
         for entry in entries {
@@ -376,11 +379,11 @@ impl Cache {
     }
 }
 
-/// The absolute path that a variable names, if it names one.
+/// The absolute path in a variable, if it is set.
 fn named(variable: &'static str) -> Result<Option<PathBuf>, FetchError> {
     match std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(path) if !path.is_absolute() => Err(FetchError::RelativeCache { variable, path }),
-        // apt and make read such a path as several lines or words.
+        // apt and make would read such a path as several lines or words.
         Some(path) if path.as_os_str().as_encoded_bytes().iter().any(u8::is_ascii_control) => {
             Err(FetchError::OddCache { variable, path })
         }
@@ -388,23 +391,24 @@ fn named(variable: &'static str) -> Result<Option<PathBuf>, FetchError> {
     }
 }
 
-/// Made for speed, not against forgers: who can write into the cache can write the manifest, too.
+/// XXH3-128, in hexadecimal. It is fast and does not protect against forgers: a user who can write
+/// into the cache can write the manifest, too.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes))
 }
 
-/// Whether it names a file in the folder it is looked for in, and nothing elsewhere.
+/// Whether a name is that of a file in its folder, and of no file elsewhere.
 fn is_file_name(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|file| file == name) && !name.contains(foreign::steers)
 }
 
-/// Whether it is the image, its configuration, or a module.
+/// Whether a path in the folder is that of the image, its configuration, or a module.
 fn is_place(place: &str) -> bool {
     let module = place.strip_prefix(MODULES).and_then(|rest| rest.strip_prefix('/'));
     place == IMAGE || place == CONFIG || module.is_some_and(is_file_name)
 }
 
-/// The folder of a kernel. No kernel's name has an underscore in it.
+/// The folder name of a kernel. Kernel names have no underscores.
 fn folder_name(kernel: &str) -> String {
     kernel.replace('/', "_")
 }
@@ -439,20 +443,20 @@ mod tests {
         for name in ["6.12", "6.1"] {
             cache.keep(manifest(name), b"image", &[("zram.ko".into(), vec![1])]).unwrap();
         }
-        assert_eq!(cache.inventory(), "cached are 6.1, 6.12");
+        assert_eq!(cache.inventory(), "the cache has 6.1, 6.12");
         cache.keep(manifest("6.12/arm64"), b"other", &[]).unwrap();
-        assert_eq!(cache.inventory(), "cached are 6.1, 6.12, 6.12/arm64");
+        assert_eq!(cache.inventory(), "the cache has 6.1, 6.12, 6.12/arm64");
         cache.remove("6.12/arm64").unwrap();
         let kernel = cache.kernel("6.12").unwrap();
         assert_eq!(fs::read(kernel.image()).unwrap(), b"image");
         assert_eq!(fs::read(kernel.modules().next().unwrap()).unwrap(), [1]);
         kernel.check().unwrap();
-        // Once more over the old one.
+        // A second kernel replaces the first one.
         cache.keep(manifest("6.12"), b"newer", &[]).unwrap();
         assert_eq!(fs::read(cache.kernel("6.12").unwrap().image()).unwrap(), b"newer");
         cache.remove("6.12").unwrap();
         assert!(matches!(cache.remove("6.12"), Err(FetchError::NotCached { .. })));
-        assert_eq!(cache.inventory(), "cached are 6.1");
+        assert_eq!(cache.inventory(), "the cache has 6.1");
     }
 
     #[test]
@@ -486,7 +490,7 @@ mod tests {
         for other in &others {
             assert!(!kernel.is_from(&source, other), "{other:?}");
         }
-        // Of one that was built before this was noted, nothing is known.
+        // Nothing is known about a kernel that was built before this field existed.
         let unknown = BuiltFrom { lines: None, ..built.clone() };
         assert!(!keep(&unknown).is_from(&source, &unknown));
         let damaged = keep(&built);

@@ -1,11 +1,12 @@
-//! Which kernels the archive has.
+//! The kernels in the archive.
 //!
-//! Debian's cloud kernels for one architecture, in two layouts: up to 6.18 one package holds everything;
-//! from 6.19 on the image package only depends on `linux-binary-V` (the image), `linux-modules-V`, and
-//! `linux-base-V` (what is built in). Some image packages that hold everything depend on a
-//! `linux-base-V` too, which is not needed then.
-//! Where the same build is there signed and unsigned, the signed one is taken. A build of which a
-//! part is gone from the archive is left out.
+//! These are Debian's cloud kernels for one architecture, in two layouts. Up to 6.18 one package
+//! has everything. From 6.19 on the image package only depends on `linux-binary-V` (the image),
+//! `linux-modules-V`, and `linux-base-V` (the list of built-in modules). Some image packages that
+//! have everything depend on a `linux-base-V` too, which is not needed then.
+//!
+//! If a build exists signed and unsigned, the signed one is taken. A build is left out if the
+//! archive lacks a part of it.
 
 use crate::apt::{Apt, Record};
 use crate::cache::Package;
@@ -17,19 +18,19 @@ use std::collections::BTreeMap;
 
 const UNSIGNED: &str = "-unsigned";
 const IMAGE: &str = "linux-image-";
-/// What a split image package depends on, the image first.
+/// The packages that a split image package depends on, the image first.
 const PARTS: [&str; 3] = ["linux-binary-", "linux-modules-", "linux-base-"];
 
 /// A kernel in the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
-    /// Its name in package names: `6.12.94+deb13`.
+    /// The build's name in package names: `6.12.94+deb13`.
     pub name: String,
-    /// Its series: `6.12`.
+    /// The series: `6.12`.
     pub series: String,
     /// The version of its package.
     pub version: String,
-    /// The packages that hold it.
+    /// The packages that the kernel consists of.
     pub packages: Vec<Package>,
 }
 
@@ -43,7 +44,7 @@ pub fn builds(apt: &Apt) -> Result<Vec<Build>, FetchError> {
     Ok(read(&apt.records(&names)?, apt.arch()))
 }
 
-/// What the names of the packages end in.
+/// The end of the packages' names.
 fn flavour(arch: Arch) -> String {
     format!("-cloud-{}", arch.platform().debian)
 }
@@ -62,7 +63,7 @@ fn read(records: &[Record], arch: Arch) -> Vec<Build> {
         .iter()
         .filter_map(|(name, record)| build(name, record, &by_name, &flavour))
         .collect();
-    // Signed before unsigned, so that the second of two is the one to drop.
+    // Signed builds come before unsigned ones, so that the second of two equal builds is dropped.
     builds.sort_by(|a, b| {
         order(a, b).then_with(|| a.packages[0].name.len().cmp(&b.packages[0].name.len()))
     });
@@ -104,7 +105,8 @@ fn build(
     })
 }
 
-/// `6.12` of `6.12.94+deb13`; metapackages such as `6.12` have no third number.
+/// The series of an ABI name: `6.12` for `6.12.94+deb13`. Metapackages such as `6.12` have no third
+/// number.
 pub fn series(abi: &str) -> Option<String> {
     let mut numbers = abi.splitn(3, '.');
     let (major, minor, rest) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -113,13 +115,13 @@ pub fn series(abi: &str) -> Option<String> {
         .then(|| format!("{major}.{minor}"))
 }
 
-/// The build that `wanted` names: that build, or the newest of that series.
+/// The build that `wanted` names, or the newest build of that series.
 pub fn find<'a>(builds: &'a [Build], wanted: &str) -> Option<&'a Build> {
     let named = builds.iter().find(|build| build.name == wanted);
     named.or_else(|| builds.iter().rfind(|build| build.series == wanted))
 }
 
-/// What there is of the series that `wanted` belongs to, else which series there are.
+/// The builds of the series that `wanted` belongs to, or else the series that exist.
 pub fn available(builds: &[Build], wanted: &str) -> String {
     let series = series(wanted).unwrap_or_else(|| wanted.to_owned());
     let same: Vec<&str> = builds

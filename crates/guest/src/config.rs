@@ -1,4 +1,4 @@
-//! A kernel's configuration: what of it a guest would miss.
+//! A kernel's configuration, and the parts that a guest would miss in it.
 
 use crate::platform::Arch;
 use needless_runner::needs::Part;
@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 pub struct Config(BTreeMap<String, char>);
 
 impl Config {
-    /// Reads the text of a `.config`. Of options that are no switch only their being set matters.
+    /// Reads the text of a `.config`. For options that are no switch, it only matters whether they
+    /// are set.
     pub fn read(text: &str) -> Config {
         let option = |line: &str| {
             let (name, value) = line.trim().strip_prefix("CONFIG_")?.split_once('=')?;
@@ -18,7 +19,7 @@ impl Config {
         Config(text.lines().filter_map(option).collect())
     }
 
-    /// `y`, `m`, or the first character of another value; `None`: not set.
+    /// `y`, `m`, or the first character of another value; `None` if the option is not set.
     pub fn value(&self, option: &str) -> Option<char> {
         self.0.get(option).copied()
     }
@@ -28,7 +29,7 @@ impl Config {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// The parts that are absent, where these modules are brought along.
+    /// The parts that are absent if the guest loads these modules.
     pub fn absent(&self, arch: Arch, modules: &[String]) -> Vec<Part> {
         let arm = arch == Arch::Arm64;
         let brought = |part: Part| {
@@ -44,7 +45,7 @@ impl Config {
     }
 }
 
-/// Parts with their options, for people.
+/// Parts with their options, for messages.
 pub fn text(parts: &[Part], arch: Arch) -> String {
     let arm = arch == Arch::Arm64;
     parts.iter().map(|part| part.text(arm)).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! What the console tells of a guest that ended, beside its last lines.
+//! What the console of a guest that ended shows about the cause, apart from its last lines.
 
 use crate::config;
 use crate::platform::Arch;
@@ -6,33 +6,33 @@ use needless_model::account::EVENTS;
 use needless_runner::needs::{LACKS, Needed, Part};
 use std::collections::BTreeMap;
 
-/// What a kernel says when it panics.
+/// The kernel's words when it panics.
 const PANIC: &str = "Kernel panic - not syncing: ";
 
-/// What kernels say, and without which part they say it.
+/// Messages of kernels, each with the part whose absence causes it.
 const WORDS: [(&str, Part); 4] = [
     // init/do_mounts.c: mount_root_generic
     ("Unable to mount root fs", Part::Initramfs),
-    // ENOEXEC: no format that /init has (init/main.c: run_init_process)
+    // ENOEXEC: the kernel does not know the format of /init (init/main.c: run_init_process)
     ("Failed to execute /init (error -8)", Part::Programs),
     ("No working init found", Part::Programs),
-    // isolcpus= with nothing that binds tasks elsewhere (kernel/sched/core.c; seen on 7.3)
+    // isolcpus= in a kernel where nothing binds tasks elsewhere (kernel/sched/core.c; seen on 7.3)
     ("select_fallback_rq", Part::Isolation),
 ];
 
-/// The lines of a console that matter however many came after them.
+/// The important lines of a console, however many came after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// Why the kernel panicked, first.
+    /// The reason of the first kernel panic.
     pub panic: Option<String>,
-    /// Parts that process 1 found missing; it ends the guest then.
+    /// Parts that process 1 found missing. It then ends the guest.
     pub absent: Vec<Part>,
-    /// Parts without which kernels speak like this.
+    /// Parts whose absence causes such messages.
     likely: Vec<Part>,
 }
 
 impl Told {
-    /// Takes a line of the console.
+    /// Reads a line of the console.
     pub fn hear(&mut self, line: &str) {
         if let Some((_, name)) = line.split_once(LACKS) {
             self.absent.extend(Part::by_name(name.trim()));
@@ -47,39 +47,40 @@ impl Told {
         }
     }
 
-    /// What helps where a kernel of one's own did not come up.
+    /// The remedy for a user's own kernel that did not boot.
     pub fn remedy(&self, console_is_empty: bool, arch: Arch) -> String {
         if console_is_empty {
             let console = Part::Console.text(arch == Arch::Arm64);
             return format!(
-                "without a word nothing can be said of the cause: a guest needs {console}; {CONFIG}"
+                "the console is empty, so the cause is unknown: a guest needs {console}; {CONFIG}"
             );
         }
         let likely = match self.likely.is_empty() {
             true => String::new(),
             false => {
-                format!("kernels without {} end like this; ", config::text(&self.likely, arch))
+                format!("a kernel without {} ends like this; ", config::text(&self.likely, arch))
             }
         };
         format!(
-            "{likely}append=ignore_loglevel shows more of how it boots, and docs/own-kernels.md has what a guest \
+            "{likely}append=ignore_loglevel shows more of the boot, and docs/own-kernels.md has what a guest \
              needs; {CONFIG}"
         )
     }
 }
 
-/// The parts that are absent of those that are needed for something, with their options.
+/// Those absent parts that are needed for `needed`, with their options.
 pub fn lacking(absent: &[Part], needed: Needed, arch: Arch) -> Option<String> {
     let parts: Vec<Part> = absent.iter().copied().filter(|part| part.needed() == needed).collect();
     (!parts.is_empty()).then(|| config::text(&parts, arch))
 }
 
-/// Says of what cannot be seen which options would show it: the runner knows only that it is not there.
+/// Adds to what cannot be seen the options that would show it. The runner knows only that it is
+/// absent.
 pub fn explain_unseen(unseen: &mut BTreeMap<String, String>, absent: &[Part], arch: Arch) {
     let mut explain = |name: &str, needed: Needed| {
         let Some(cause) = unseen.get(name).cloned() else { return };
         let Some(parts) = lacking(absent, needed, arch) else { return };
-        // What has the same cause has the same words for it.
+        // Figures with one cause have equal texts.
         for reason in unseen.values_mut().filter(|reason| **reason == cause) {
             *reason = format!("this kernel lacks {parts}");
         }
@@ -88,8 +89,8 @@ pub fn explain_unseen(unseen: &mut BTreeMap<String, String>, absent: &[Part], ar
     explain("final_pages", Needed::ForPages);
 }
 
-/// How errors come before a boot.
-const CONFIG: &str = "an image built with CONFIG_IKCONFIG carries its configuration, which is looked at before it boots";
+/// How to get errors before a boot.
+const CONFIG: &str = "an image built with CONFIG_IKCONFIG carries its configuration, which is checked before it boots";
 
 #[cfg(test)]
 mod tests {

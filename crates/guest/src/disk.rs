@@ -1,4 +1,5 @@
-//! The image of a guest's disk: an empty file system, made once and kept in the cache without the zeros at its end.
+//! The image of a guest's disk: an empty file system. It is made once and kept in the cache,
+//! without the zeros at its end.
 
 use crate::cache::{Cache, at};
 use crate::error::GuestError;
@@ -8,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// The image, made if it is missing.
+/// The path of the image. The image is made if it is missing.
 pub fn image() -> Result<PathBuf, GuestError> {
     let folder = Cache::open()?.folder("disks")?;
     let path = folder.join("empty-2.ext4");
@@ -24,7 +25,8 @@ pub fn image() -> Result<PathBuf, GuestError> {
     Ok(path)
 }
 
-/// Where the last byte ends that is not zero. Read piece by piece: all of it is more than an address space may have left.
+/// The offset behind the last byte that is not zero. The file is read piece by piece, because the
+/// whole file may be larger than the free address space.
 fn used(file: &File) -> io::Result<u64> {
     let mut piece = vec![0; 1 << 20];
     let (mut start, mut used) = (0, 0);

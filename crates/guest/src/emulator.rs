@@ -1,4 +1,4 @@
-//! QEMU: found or installed, and its command line.
+//! QEMU: finds or installs it, and makes its command line.
 
 use crate::cache::Kernel;
 use crate::error::GuestError;
@@ -10,27 +10,30 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What every guest is booted with. NUMA balancing would fault at its own times; the watchdogs take
-/// every CPU for a moment; DAMON's statistics (mm/damon/stat.c, on in Debian's 6.18 and 7.3) clear accessed bits. After 0.1 s,
-/// which a CPU of the host may well be away, RCU wants a guest's CPU to turn to somebody else (kernel/rcu/tree.c:
-/// rcu_sched_clock_irq), and a call that takes memory away makes room for that in the middle, and flushes twice (mm/memory.c:
-/// zap_pte_range): no record tells of it if nobody else is there. So it waits as long as it takes.
+/// Options of every guest's command line. NUMA balancing would fault at times of its own. The
+/// watchdogs take every CPU for a moment. DAMON's statistics (mm/damon/stat.c, on in Debian's 6.18
+/// and 7.3) clear accessed bits.
+///
+/// RCU asks a guest's CPU to switch tasks after 0.1 s (kernel/rcu/tree.c: rcu_sched_clock_irq), and
+/// a CPU of a busy host may well be away that long. A call that takes memory away then stops in the
+/// middle to let others run, and flushes twice (mm/memory.c: zap_pte_range). No record shows that
+/// if no other task is ready. So RCU has to wait as long as it takes.
 const COMMAND_LINE: &str = "quiet panic=-1 numa_balancing=disable mitigations=auto nowatchdog \
                             damon_stat.enabled=N rcutree.jiffies_till_sched_qs=1000000";
 
-/// The descriptor that the guard gives to its command.
+/// The descriptor that the guard passes to its command.
 const HOST_DESCRIPTOR: u32 = 3;
 
 /// QEMU on this machine, for one kind of guest.
 pub struct Emulator {
-    /// What it calls itself.
+    /// QEMU's version, in its own words.
     pub version: String,
     platform: &'static Platform,
     processor: &'static Processor,
 }
 
 impl Emulator {
-    /// Finds QEMU; installs it where that is possible.
+    /// Finds QEMU. Installs it if it is missing and this user may.
     pub fn find(
         platform: &'static Platform,
         options: &GuestOptions,
@@ -55,12 +58,12 @@ impl Emulator {
         self.platform.arch == Arch::Arm64
     }
 
-    /// What it is, for people.
+    /// QEMU's version, accelerator and processor, for messages.
     pub fn text(&self) -> String {
         format!("QEMU {}, TCG, -cpu {}", self.version, self.processor.qemu)
     }
 
-    /// The command that boots `kernel`; `plugin`: what follows `-plugin`.
+    /// The command that boots `kernel`. `plugin`: the argument of `-plugin`.
     pub fn command(
         &self,
         kernel: &Kernel,
@@ -87,7 +90,7 @@ impl Emulator {
             self.processor.qemu,
             "-m",
             &memory,
-            // The guard makes standard output and error one.
+            // The guard makes standard output and error one stream.
             "-serial",
             "file:/dev/stdout",
             "-chardev",
@@ -119,10 +122,10 @@ fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The scenarios' CPUs are isolated from the scheduler's choices, and what RCU has to call is called
-/// elsewhere: what is not pinned there runs on the last CPU, where the runner moves kernel threads
-/// that were made before. Nothing that scenarios observe depends on it, except that they are left
-/// alone.
+/// The kernel's command line. It isolates the scenarios' CPUs from the scheduler's choices, and
+/// moves RCU's callbacks elsewhere. Tasks that are not pinned run on the last CPU. The runner moves
+/// kernel threads there that were made before. What scenarios observe does not depend on this,
+/// except that it leaves them alone.
 fn command_line(platform: &Platform, options: &GuestOptions) -> String {
     let (own, last, thp) = (platform.command_line, options.cpus - 1, options.thp.word());
     let apart = format!("isolcpus=0-{last} rcu_nocbs=0-{last}");
@@ -130,7 +133,7 @@ fn command_line(platform: &Platform, options: &GuestOptions) -> String {
     format!("{line} {}", options.append).trim_end().to_owned()
 }
 
-/// One CPU more than scenarios use.
+/// The number of the machine's CPUs: one more than scenarios use.
 fn machine_cpus(options: &GuestOptions) -> u32 {
     u32::from(options.cpus) + 1
 }
@@ -142,11 +145,11 @@ fn version(program: &str) -> io::Result<String> {
         Some(line) => {
             Ok(foreign::line(line.trim_start_matches("QEMU emulator version ")).into_owned())
         }
-        None => Err(io::Error::other(format!("it says nothing ({})", output.status))),
+        None => Err(io::Error::other(format!("it printed no version ({})", output.status))),
     }
 }
 
-/// Installs packages; if that cannot be, why.
+/// Installs packages. Returns why that failed, or an empty text.
 pub fn install(packages: &[&str]) -> String {
     if !rustix::process::geteuid().is_root() {
         return ", and only root can install it".to_owned();

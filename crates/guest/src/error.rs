@@ -1,4 +1,4 @@
-//! What can go wrong, with the remedy.
+//! Errors of this crate, with their remedies.
 
 use miette::Diagnostic;
 use needless_model::foreign;
@@ -8,162 +8,162 @@ use std::ops::Range;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a kernel cannot be had.
+/// Why a kernel is not available.
 #[derive(Debug, Error, Diagnostic)]
 pub enum FetchError {
-    /// There is no home for the cache.
+    /// Neither XDG_CACHE_HOME nor HOME is set.
     #[error("there is no place for the cache")]
     #[diagnostic(help("set XDG_CACHE_HOME, or HOME"))]
     NoCache,
-    /// A file or folder of the cache.
+    /// An operation on a file or folder of the cache failed.
     #[error("{}: {}", foreign::path(path), limits::words(error))]
     #[diagnostic(help(
         "{}",
-        limits::remedy_of(error).unwrap_or("the cache lies under XDG_CACHE_HOME, or ~/.cache")
+        limits::remedy_of(error).unwrap_or("the cache is in XDG_CACHE_HOME, or in ~/.cache")
     ))]
     File {
-        /// Which.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the operation.
         error: std::io::Error,
     },
-    /// The place for the cache is not understood.
-    #[error("{variable} is `{}`, which is no absolute path", foreign::path(path))]
+    /// The path for the cache is relative.
+    #[error("{variable} is `{}`, which is not an absolute path", foreign::path(path))]
     #[diagnostic(help(
-        "the XDG base directory specification has relative paths ignored; nothing was touched. Name an absolute path, or unset it"
+        "name an absolute path, or unset it; nothing was changed (the XDG base directory specification ignores relative paths)"
     ))]
     RelativeCache {
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         path: PathBuf,
     },
-    /// The place for the cache has a name that other programs would misread.
+    /// The path for the cache has characters that other programs would misread.
     #[error("{variable} is `{}`, which has a control character in it", foreign::path(path))]
-    #[diagnostic(help("name another folder, or unset it; nothing was touched"))]
+    #[diagnostic(help("name another folder, or unset it; nothing was changed"))]
     OddCache {
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// The value of the variable.
         path: PathBuf,
     },
-    /// Somebody else could put into the cache what we would run.
-    #[error("{} {why}, and what lies in the cache runs as user {own}", foreign::path(folder))]
+    /// Another user could put files into the cache that we would run.
+    #[error("{} {why}, but what is in the cache runs as user {own}", foreign::path(folder))]
     #[diagnostic(help(
-        "name a folder of your own in XDG_CACHE_HOME; with sudo, `sudo -H` sets HOME to root's; nothing was touched"
+        "name a folder of your own in XDG_CACHE_HOME; with sudo, `sudo -H` sets HOME to root's; nothing was changed"
     ))]
     NotOurs {
-        /// The folder.
+        /// The folder of the cache, or one above it.
         folder: PathBuf,
-        /// Whose it is.
+        /// The owner or the mode of the folder, in words.
         why: String,
-        /// Who we are.
+        /// The user id of this process.
         own: u32,
     },
     /// The disk is full.
     #[error("the disk that {} lies on is full", foreign::path(folder))]
     #[diagnostic(help(
-        "what was downloaded in part is gone again. Fetching takes up to 500 MB there: free some space, or have XDG_CACHE_HOME name another disk"
+        "free some space (fetching takes up to 500 MB there), or set XDG_CACHE_HOME to a folder on another disk; partial downloads were removed"
     ))]
     Full {
-        /// Where.
+        /// The folder on the full disk.
         folder: PathBuf,
     },
     /// apt's lists cannot be read.
     #[error("apt cannot tell what the archive has: {detail}")]
     #[diagnostic(help("try again; `needless kernels list` shows what is cached"))]
     Lists {
-        /// What apt complains of.
+        /// apt's complaints.
         detail: String,
     },
-    /// A program does not come to an end.
-    #[error("`{program}` was ended: for {seconds} s it had not got any further")]
+    /// A program made no progress and was ended.
+    #[error("`{program}` was ended: it made no progress for {seconds} s")]
     #[diagnostic(help("try again; `needless kernels list` shows what is cached"))]
     Stuck {
-        /// Which.
+        /// The name of the program.
         program: String,
-        /// How long.
+        /// Seconds without progress.
         seconds: u64,
     },
-    /// A kernel in the cache is not what was fetched.
+    /// A file of a cached kernel has changed.
     #[error("kernel {name} in the cache is damaged: {}: {what}", foreign::path(file))]
     #[diagnostic(help("{remedy}"))]
     Damaged {
-        /// Which.
+        /// The name of the kernel.
         name: String,
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The damage, in words.
         what: String,
-        /// What makes it whole.
+        /// How to repair it.
         remedy: String,
     },
-    /// A program that is needed.
+    /// A necessary program cannot be run.
     #[error("`{program}` cannot be run: {error}")]
-    #[diagnostic(help("kernels come from Debian's archive, by means of apt and dpkg"))]
+    #[diagnostic(help("kernels come from Debian's archive, and apt and dpkg fetch them"))]
     Program {
-        /// Which.
+        /// The name of the program.
         program: String,
-        /// Why.
+        /// The error of the start.
         error: std::io::Error,
     },
-    /// This machine knows no Debian archive.
+    /// This machine's apt configuration names no Debian archive.
     #[error("this machine's apt configuration names no Debian archive ({found})")]
     #[diagnostic(help(
         "kernels come from Debian's archive: add a row for a Debian release to the apt sources"
     ))]
     NoArchive {
-        /// What it names.
+        /// The archives that it names.
         found: String,
     },
     /// The archive cannot be reached.
     #[error("Debian's archive cannot be reached: {detail}")]
     #[diagnostic(help("{}", remedy_or(detail, cached)))]
     Unreachable {
-        /// What apt says.
+        /// apt's complaints.
         detail: String,
-        /// What there is without it.
+        /// The cached kernels, in words.
         cached: String,
     },
     /// The archive does not have the kernel.
     #[error("Debian's archive has no kernel {}; {available}", foreign::short(wanted))]
     #[diagnostic(help("{cached}"))]
     Gone {
-        /// What was asked for.
+        /// The kernel that was asked for.
         wanted: String,
-        /// What is to be had.
+        /// The kernels that the archive has, in words.
         available: String,
-        /// What there is without the archive.
+        /// The cached kernels, in words.
         cached: String,
     },
-    /// A package did not come.
+    /// A package could not be downloaded.
     #[error("`apt-get download` failed: {detail}")]
     #[diagnostic(help(
         "{}",
-        remedy_or(detail, "try again; `needless kernels list` shows what is to be had")
+        remedy_or(detail, "try again; `needless kernels list` shows what is available")
     ))]
     Download {
-        /// What apt says.
+        /// apt's complaints.
         detail: String,
     },
-    /// A package holds something else than expected.
+    /// A package does not have the expected contents.
     #[error("package {package}: {what}")]
     #[diagnostic(help(
         "`needless kernels list` shows other builds; name one instead of the series"
     ))]
     Package {
-        /// Which.
+        /// The name of the package.
         package: String,
-        /// What is wrong.
+        /// The unexpected contents, in words.
         what: String,
     },
-    /// It is not in the cache.
+    /// The kernel is not cached.
     #[error("kernel {} is not cached", foreign::short(name))]
     #[diagnostic(help("{cached}"))]
     NotCached {
-        /// Which.
+        /// The name of the kernel.
         name: String,
-        /// What is.
+        /// The cached kernels, in words.
         cached: String,
     },
 }
@@ -171,146 +171,146 @@ pub enum FetchError {
 /// Why a scenario has no result on a guest.
 #[derive(Debug, Error, Diagnostic)]
 pub enum GuestError {
-    /// The kernel cannot be had.
+    /// The kernel is not available.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Fetch(#[from] FetchError),
-    /// A kernel or option that is not understood.
+    /// The target names an unknown kernel or option.
     #[error("kernel target `{}`: {what}", foreign::short(text))]
     #[diagnostic(help("{help}"))]
     BadTarget {
-        /// What was asked for.
+        /// The text of the target.
         text: String,
-        /// What is wrong with it.
+        /// The mistake, in words.
         what: String,
-        /// What is right.
+        /// The correct form.
         help: String,
-        /// Where in the text.
+        /// The place of the mistake in the text.
         at: Range<usize>,
     },
-    /// An image that cannot be booted.
+    /// The image cannot be booted.
     #[error("`{}`: {what}", foreign::path(path))]
     #[diagnostic(help(
         "build one with `make bzImage` (arch/x86/boot/bzImage), for arm64 with `make Image` (arch/arm64/boot/Image)"
     ))]
     BadImage {
-        /// The file.
+        /// The path of the image.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be booted.
         what: String,
     },
-    /// Modules that do not go with the image.
+    /// The modules do not fit the image.
     #[error("modules in `{}`: {what}", foreign::path(folder))]
     #[diagnostic(help(
-        "modules= names a folder in which the image's own modules lie: what `make modules_install INSTALL_MOD_PATH=DIR` filled, or the tree that it was built in. Without it everything needed has to be built in"
+        "modules= names the folder with the image's own modules: the DIR of `make modules_install INSTALL_MOD_PATH=DIR`, or the tree that the image was built in. Without modules=, everything that is needed has to be built in"
     ))]
     BadModules {
-        /// Where they lie.
+        /// The folder of the modules.
         folder: PathBuf,
-        /// What is wrong with them.
+        /// Why they do not fit.
         what: String,
     },
-    /// A kernel without something that is needed.
+    /// The kernel lacks a necessary part.
     #[error("{what} lacks {parts}")]
     #[diagnostic(help(
-        "switch these options on (=y; as modules only with modules=DIR) and build it again; docs/own-kernels.md has all that a guest needs"
+        "set these options (=y; =m only with modules=DIR) and build the kernel again; docs/own-kernels.md has all that a guest needs"
     ))]
     Lacks {
-        /// Which kernel, or which run on it.
+        /// The kernel, or the run that needs the part.
         what: String,
-        /// What it lacks, with the options' names.
+        /// The missing parts, with their options.
         parts: String,
     },
-    /// There is no QEMU.
+    /// QEMU is not installed.
     #[error("`{program}` is missing{why}")]
     #[diagnostic(help("{}", remedy_or(why, &format!("install it: `apt-get install {package}`"))))]
     QemuMissing {
-        /// The program.
+        /// The name of the program.
         program: &'static str,
         /// The package that has it.
         package: &'static str,
         /// Why it could not be installed.
         why: String,
     },
-    /// There is no image for the guest's disk.
+    /// The image of the guest's disk cannot be made.
     #[error("a guest's disk cannot be made: {why}")]
     #[diagnostic(help("{}", remedy_or(why, "install it: `apt-get install e2fsprogs`")))]
     NoDisk {
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
-    /// There is no runner.
+    /// The runner was not found.
     #[error("`{name}` was not found in {places}")]
     #[diagnostic(help("build it with `make build`, or name it in the variable {variable}"))]
     RunnerMissing {
-        /// Its name.
+        /// The file name of the runner.
         name: &'static str,
-        /// The variable that may name it.
+        /// The variable that may name its path.
         variable: &'static str,
-        /// Where it was looked for.
+        /// The places that were searched.
         places: String,
     },
     /// The runner cannot be used in a guest.
     #[error("the runner cannot be a guest's /init: {what}")]
     #[diagnostic(help("build it with `make build`"))]
     Runner {
-        /// What is wrong.
+        /// The reason, in words.
         what: String,
     },
-    /// A file that the guest is made of.
+    /// A file for the guest cannot be read or written.
     #[error("{}: {}", foreign::path(path), limits::words(error))]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operation.
         error: std::io::Error,
     },
-    /// The guest stopped.
+    /// The guest ended or did not answer.
     #[error("the guest {what}{console}")]
     #[diagnostic(help("{remedy}"))]
     Stopped {
-        /// What it did.
+        /// What the guest did.
         what: String,
         /// The end of its console.
         console: String,
-        /// What helps.
+        /// The remedy.
         remedy: String,
     },
-    /// There is no `/proc`.
+    /// `/proc` is not mounted.
     #[error("{}", NO_PROC.0)]
     #[diagnostic(help("{}", NO_PROC.1))]
     NoProc,
-    /// A program that is there cannot be run.
+    /// An installed program cannot be run.
     #[error("`{program}` cannot be run: {error}")]
     #[diagnostic(help(
         "{}",
         limits::remedy_of(error).unwrap_or("its package may be damaged: install it again")
     ))]
     Unusable {
-        /// Which.
+        /// The name of the program.
         program: &'static str,
-        /// Why.
+        /// The error of the start.
         error: std::io::Error,
     },
-    /// The guest's runner does not keep to the protocol.
+    /// The guest's runner broke the protocol.
     #[error("the guest's runner {what}")]
     #[diagnostic(help("build `needless` and `needless-runner` together: `make build`"))]
     Confused {
-        /// What it did.
+        /// What the runner did.
         what: String,
     },
     /// The plugin's counts do not fit the guest's answer.
     #[error("instructions were not counted: {what}")]
     #[diagnostic(help("build `needless`, its runners and its QEMU plugin together: `make build`"))]
     Uncounted {
-        /// What is wrong.
+        /// The difference, in words.
         what: String,
     },
-    /// This kernel or guest lacks something.
+    /// The kernel or the guest lacks something that the scenario needs.
     #[error("{what}")]
-    #[diagnostic(help("the model targets still run; a guest gets more CPUs with cpus=N"))]
+    #[diagnostic(help("model targets still run; cpus=N gives a guest more CPUs"))]
     Unsupported {
-        /// What.
+        /// The missing thing, in words.
         what: String,
     },
     /// The scenario failed.
@@ -319,29 +319,29 @@ pub enum GuestError {
     ProgramFailed(Failure),
 }
 
-/// How `kernel:` targets are written.
+/// The syntax of `kernel:` targets.
 pub(crate) const USUAL_TARGETS: &str = "write kernel:SERIES[/arm64] or kernel:./IMAGE[,modules=DIR], then [,cpus=N][,mem=SIZE][,nodes=N or SIZE+SIZE:latency=NS…][,cpu=PROCESSOR][,thp=always|madvise|never][,row=MODEL ROW][,append=COMMAND LINE], as in kernel:6.12,cpus=4,mem=2G";
 
-/// What QEMU's own words begin with.
+/// The beginning of QEMU's own messages.
 const QEMU: &str = "qemu";
 
 impl GuestError {
-    /// A guest that stopped: what helps is told by its console, where QEMU speaks as well.
+    /// The error of a guest that stopped. Its console may show the remedy. QEMU writes there, too.
     pub(crate) fn stopped(what: String, console: String) -> GuestError {
         let mut lines = console.lines().map(str::trim_start);
         let remedy = match limits::remedy_in(&what).or_else(|| limits::remedy_in(&console)) {
             Some(remedy) => remedy,
             None if lines.any(|line| line.starts_with(QEMU)) => {
-                "QEMU could not go on, and says why"
+                "QEMU stopped, and its message says why"
             }
             None => {
-                "run it again; on a busy machine guests take longer, and mem= gives them more memory"
+                "run it again; guests take longer on a busy machine, and mem= gives them more memory"
             }
         };
         GuestError::Stopped { what, console, remedy: remedy.to_owned() }
     }
 
-    /// The same with another remedy, where this is a guest that stopped.
+    /// The error with another remedy, if the guest stopped.
     pub(crate) fn with_remedy(mut self, other: String) -> GuestError {
         if let GuestError::Stopped { remedy, .. } = &mut self {
             *remedy = other;
@@ -361,7 +361,7 @@ impl GuestError {
         }
     }
 
-    /// Whether the guest is no longer there.
+    /// Whether the guest is gone.
     pub fn is_end(&self) -> bool {
         matches!(
             self,
@@ -379,7 +379,7 @@ impl From<Failure> for GuestError {
     }
 }
 
-/// What helps against what another program said: against a limit that it met, else the usual.
+/// The remedy in another program's message, if it met a limit, or else `usual`.
 fn remedy_or(said: &str, usual: &str) -> String {
     limits::remedy_in(said).unwrap_or(usual).to_owned()
 }
@@ -420,7 +420,7 @@ mod tests {
             help("ends with\n  qemu: open() failed: Too many open files").contains("ulimit -n")
         );
         assert!(help("\n  qemu-system-x86_64: Cannot allocate memory").contains("ulimit -v"));
-        assert!(help("\n  qemu-system-x86_64: no such device").contains("QEMU could not go on"));
+        assert!(help("\n  qemu-system-x86_64: no such device").contains("QEMU stopped"));
         assert!(help("; its console is empty").contains("run it again"));
     }
 }

@@ -1,4 +1,5 @@
-//! From the archive into the cache: find the build, download its packages, keep what a guest needs.
+//! Fetches kernels from the archive into the cache: finds the build, downloads its packages, and
+//! keeps what a guest needs.
 
 use crate::apt::Apt;
 use crate::cache::{Cache, Kernel, Manifest};
@@ -12,7 +13,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The kernels of the archive; fails where nothing is known of it.
+/// The kernels of the archive. Fails if there are no lists of the archive.
 pub fn fetchable(cache: &Cache, apt: &Apt) -> Result<Vec<Build>, FetchError> {
     let complaint = apt.update()?;
     if !apt.has_lists() {
@@ -21,8 +22,8 @@ pub fn fetchable(cache: &Cache, apt: &Apt) -> Result<Vec<Build>, FetchError> {
     catalog::builds(apt)
 }
 
-/// Fetches the kernel that `wanted` names, a series or a build, unless the cache has that very one,
-/// undamaged.
+/// Fetches the kernel that `wanted` names, a series or a build. If the cache has exactly that
+/// kernel, undamaged, nothing is downloaded.
 pub fn fetch(
     cache: &Cache,
     apt: &Apt,
@@ -50,7 +51,7 @@ pub fn fetch(
     contents.keep(cache, wanted, build)
 }
 
-/// That the archive has no such kernel.
+/// The error that the archive has no such kernel.
 pub fn gone(cache: &Cache, builds: &[Build], wanted: &str) -> FetchError {
     let series = wanted.split('/').next().unwrap_or_default();
     FetchError::Gone {
@@ -60,7 +61,7 @@ pub fn gone(cache: &Cache, builds: &[Build], wanted: &str) -> FetchError {
     }
 }
 
-/// What was found in the packages of a build.
+/// The files of a build's packages that a guest needs.
 #[derive(Default)]
 struct Contents {
     image: Option<Vec<u8>>,

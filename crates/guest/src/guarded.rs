@@ -1,5 +1,5 @@
-//! Programs that end with whoever started them, with all that they started: under the runner's
-//! guard ([`needless_runner::guard`]).
+//! Programs that end with the process that started them, together with all that they started. They
+//! run under the runner's guard ([`needless_runner::guard`]).
 
 use crate::error::FetchError;
 use needless_runner::{guard, locate};
@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Whether there is such a program on the path, or such a file.
+/// Whether a program is on the path, or a file exists.
 pub fn is_there(program: &str) -> bool {
     if program.starts_with('/') {
         return Path::new(program).exists();
@@ -19,17 +19,18 @@ pub fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// A program and all that it started; it is killed when this goes, or when this process ends.
+/// A program and everything that it started. All of it is killed when this is dropped, or when this
+/// process ends.
 pub struct Guarded {
     guard: Child,
-    /// Closed, it has the guard kill everything.
+    /// The guard's standard input. When it closes, the guard kills everything.
     lifeline: Option<ChildStdin>,
 }
 
 impl Guarded {
-    /// Starts `command` with an empty standard input; `output`: what becomes of its standard
-    /// output. All that it starts has `lock` open, so that nobody else gets that lock while any of
-    /// it runs.
+    /// Starts `command` with an empty standard input and `output` as its standard output.
+    /// Everything that it starts has `lock` open. So no other process gets the lock while any of it
+    /// runs.
     pub fn start(
         command: &Command,
         output: Stdio,
@@ -56,7 +57,7 @@ impl Guarded {
             guarded.current_dir(folder);
         }
         guarded.stdin(Stdio::piped()).stdout(output).stderr(Stdio::piped());
-        // A copy that is handed on. It goes again as soon as the program has it.
+        // The copy is passed on, and closed as soon as the program has it.
         let handed_on = lock.map(rustix::io::dup).transpose();
         let handed_on = handed_on.map_err(|error| cannot(error.into()))?;
         let mut guard = guarded.spawn().map_err(cannot)?;
@@ -66,7 +67,7 @@ impl Guarded {
         Ok(Guarded { guard, lifeline })
     }
 
-    /// The guard: its process, its streams, how it ended.
+    /// The guard's process, with its streams and its exit status.
     pub fn guard(&mut self) -> &mut Child {
         &mut self.guard
     }
@@ -79,7 +80,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Kills what the guard leaves behind when it ends, as it does if somebody kills it.
+/// Kills what the guard leaves behind when it ends, for instance because it was killed.
 fn kill_after(guard: u32) {
     let pid = i32::try_from(guard).ok().and_then(Pid::from_raw);
     let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
@@ -99,7 +100,8 @@ mod tests {
     use needless_testing::until_true;
     use std::io::{BufRead, BufReader};
 
-    /// A shell that starts another one, which has the lock as well; both say their numbers.
+    /// Starts a shell that starts another one, which has the lock as well. Both print their process
+    /// ids.
     fn started(lock: Option<&File>) -> (Guarded, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", "sh -c 'echo $$; sleep 600' & echo $$; sleep 600"]);
@@ -133,13 +135,13 @@ mod tests {
             }
             until_true("everything has ended", || !numbers.iter().any(lives));
         }
-        // Whoever still runs keeps the lock.
+        // A process that still runs keeps the lock.
         let (guarded, numbers) = started(Some(&lock));
         drop(lock);
         let other = File::create(&path).unwrap();
         assert!(other.try_lock().is_err(), "what was started has the lock");
         drop(guarded);
-        // The shells' own children have it, too, and are not asked for their numbers.
+        // The shells' own children have the lock, too. Their process ids are not known.
         until_true("everything has ended", || !numbers.iter().any(lives));
         until_true("the lock is free", || other.try_lock().is_ok());
     }

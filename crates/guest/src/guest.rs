@@ -1,9 +1,9 @@
 //! A booted kernel that runs one program after the other.
 //!
-//! QEMU runs under the runner's guard ([`needless_runner::guard`]): the guard's standard input is
-//! the lifeline, its standard output a socket to the guest's port, its standard error the console.
-//! Nothing of it has a name in the file system. Dropping a [`Guest`] closes the lifeline, and the
-//! guard kills QEMU; if this process dies in any other way, the kernel closes it.
+//! QEMU runs under the runner's guard ([`needless_runner::guard`]). The guard's standard input is
+//! the lifeline, its standard output a socket to the guest's port, and its standard error the
+//! console. None of these has a name in the file system. Dropping a [`Guest`] closes the lifeline,
+//! and the guard kills QEMU. If this process dies in any other way, the kernel closes the lifeline.
 
 use crate::cache::Kernel;
 use crate::config;
@@ -38,37 +38,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a guest may take to come up before it is booted once more.
+/// How long a guest may take to boot before it is booted once more.
 const FIRST_BOOT: Duration = Duration::from_secs(60);
 
-/// Times that a program is started for rounds that are missing.
+/// How often a program is started for missing rounds.
 const MOST_STARTS: u32 = 5;
 
-/// Pages of each CPU's event ring: some five thousand records. More cost time with each start,
-/// and a round that needs more is marked.
+/// Pages of each CPU's event ring: some five thousand records. More pages would cost time at each
+/// start. A round that needs more is marked.
 const RING_PAGES: u32 = 128;
 
-/// Lines of the console that errors show.
+/// The number of lines of the console that errors show.
 const CONSOLE_LINES: usize = 20;
 
 /// A booted kernel.
 pub struct Guest {
     target: String,
     arch: Arch,
-    /// Whether its processor sets the accessed and the dirty bit itself.
+    /// Whether its processor sets the accessed bit and the dirty bit itself.
     sets_bits: bool,
     release: String,
     cpus: u16,
     nodes: Nodes,
     limits: Limits,
     environment: BTreeMap<String, String>,
-    /// The row that was named for it.
+    /// The model row that the target names.
     row: Option<KernelRow>,
-    /// What the kernel lacks of what runs may need.
+    /// The parts that the kernel lacks and that runs may need.
     absent: Vec<Part>,
-    /// Whether it is a kernel of one's own, with which anything may be wrong.
+    /// Whether it is a user's own image or was built here. Anything may be wrong with it.
     own: bool,
-    /// The plugin's counts; why there are none; nothing where no plugin is meant to be.
+    /// The plugin's counts, or why there are none; `None` if no plugin is used.
     tally: Option<Result<Tally, String>>,
     guard: Child,
     lifeline: Option<ChildStdin>,
@@ -78,9 +78,9 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots `kernel` and waits until it takes programs. A guest that ends while it boots is
-    /// booted again, [`Limits::boots`] times in all: kernels patch their own code while they boot,
-    /// and an emulator with a thread per CPU was seen to run what had been patched away
+    /// Boots `kernel` and waits until it accepts programs. A guest that ends while it boots is
+    /// booted again, up to [`Limits::boots`] times in all. Kernels patch their own code while they
+    /// boot. An emulator with a thread for each CPU was seen to run code that had been patched away
     /// (QEMU 7.2, a stray `int3`, one boot in about twenty on a machine with five times its load).
     pub fn boot(kernel: &Kernel, options: &GuestOptions) -> Result<Guest, GuestError> {
         if !limits::has_proc() {
@@ -96,7 +96,8 @@ impl Guest {
             let mut guest =
                 Guest::start_emulator(&emulator, &runners.guard, &initramfs, kernel, options)?;
             let again = boots < options.limits.boots;
-            // The emulator was seen to come to nothing, and a boot takes seconds: so the first is not waited for in full.
+            // The emulator was seen to hang, and a boot takes only seconds. So the first boot does
+            // not get its full time.
             let first = boots == 1 && again;
             let whole = options.limits.boot;
             match guest.greet(if first { whole.min(FIRST_BOOT) } else { whole }) {
@@ -106,7 +107,7 @@ impl Guest {
                 }
                 Err(Greeting::Ended) => {
                     let error = guest.stopped("ended while it booted", None);
-                    // Process 1 that found something missing would find the same again.
+                    // If process 1 found a part missing, it would find it missing again.
                     let same_again = matches!(error, GuestError::Lacks { .. });
                     if same_again || !again {
                         return Err(error);
@@ -206,7 +207,7 @@ impl Guest {
             events: true,
             ring_pages: RING_PAGES,
             cpus: Vec::new(),
-            // The guest knows.
+            // The guest sets this.
             disk: None,
             alike_from: self.alike_from(program),
         };
@@ -232,7 +233,7 @@ impl Guest {
         Ok(result)
     }
 
-    /// Refuses a program that needs what the kernel lacks.
+    /// Refuses a program that needs what the kernel or the guest lacks.
     fn refuse(&self, program: &Program) -> Result<(), GuestError> {
         let needs = &program.machine;
         let (wanted, has) = (needs.nodes.unwrap_or(1), self.nodes.count());
@@ -246,7 +247,7 @@ impl Guest {
                 ),
             };
             let what = format!(
-                "`{name}` needs {wanted} NUMA nodes{slow}; this guest has {has}{has_slow} (nodes={}): without nodes= a guest has those that its scenario needs",
+                "`{name}` needs {wanted} NUMA nodes{slow}; this guest has {has}{has_slow} (nodes={}); without nodes=, a guest has the nodes that its scenario needs",
                 self.nodes
             );
             return Err(GuestError::Unsupported { what });
@@ -264,12 +265,12 @@ impl Guest {
         Ok(())
     }
 
-    /// The kernel, for people.
+    /// The kernel, for messages.
     fn name(&self) -> String {
         format!("kernel {}", self.release)
     }
 
-    /// From which round on rounds are alike, as far as the model has the kernel.
+    /// The first round from which on all rounds are alike, by the model.
     fn alike_from(&self, program: &Program) -> u32 {
         match self.arch {
             Arch::X86_64 => {
@@ -277,13 +278,13 @@ impl Guest {
                 let (row, _) = KernelRow::held_against(named, &self.release, &self.environment);
                 sim::alike_from(program, &row)
             }
-            // The model has no rows for it.
+            // On arm64 the model is not asked, and all rounds count as alike.
             Arch::Arm64 => 0,
         }
     }
 
-    /// Executes a file that the guest was booted with ([`GuestOptions::files`]), with nothing to
-    /// read, on the CPU that scenarios do not use.
+    /// Executes a file that the guest was booted with ([`GuestOptions::files`]), without input, on
+    /// the CPU that scenarios do not use.
     pub fn execute(
         &mut self,
         words: &[&str],
@@ -294,7 +295,7 @@ impl Guest {
         let answer = match wire::read_message(&mut self.port) {
             Ok(Some(Message::Executed(executed))) => Ok(executed),
             Ok(Some(Message::Failed(failure))) => Err(AnswerError::Failed(failure)),
-            Ok(_) => Err(AnswerError::Confused("does not answer a command".to_owned())),
+            Ok(_) => Err(AnswerError::Confused("did not answer a command".to_owned())),
             Err(error) => Err(AnswerError::Unreadable(error)),
         };
         self.answered(answer, |_| None)
@@ -306,17 +307,17 @@ impl Guest {
         self.answered(answer, |collected| Some(collected))
     }
 
-    /// Sends an errand, and gives the guest its time from now on.
+    /// Sends an errand. The guest's time for it begins now.
     fn send(&mut self, job: &Job) {
         let Limits { run_seconds, slack, .. } = self.limits;
         let port = self.port.get_mut();
         port.patience.set(Duration::from_secs(u64::from(run_seconds)));
         port.stop = Some((Order::Stop { after_seconds: run_seconds }, slack));
-        // If the guest is gone, reading tells.
+        // If the guest is gone, reading the answer fails.
         let _ = wire::write_message(&mut port.stream, &Order::Do(job.clone()));
     }
 
-    /// Completes an answer with what was counted, or says what its absence means.
+    /// Adds the plugin's counts to an answer, or turns a missing answer into an error.
     fn answered<T>(
         &mut self,
         answer: Result<T, AnswerError>,
@@ -332,16 +333,16 @@ impl Guest {
                 Err(failure.into())
             }
             Err(error @ (AnswerError::Ended | AnswerError::Confused(_))) => match self.is_gone() {
-                true => Err(self.stopped("ended in the middle of an errand", None)),
+                true => Err(self.stopped("ended in the middle of a request", None)),
                 false => Err(GuestError::Confused { what: error.to_string() }),
             },
             Err(AnswerError::Unreadable(error)) => {
-                Err(self.stopped("did not finish an errand", Some(error)))
+                Err(self.stopped("did not finish a request", Some(error)))
             }
         }
     }
 
-    /// Takes what the plugin counted in the errand that was answered.
+    /// Takes the plugin's counts of the errand that was answered.
     fn count(&mut self, answer: Option<&mut Collected>) -> Result<(), GuestError> {
         let Some(Ok(tally)) = &self.tally else { return Ok(()) };
         let patience = &mut self.port.get_mut().patience;
@@ -354,12 +355,12 @@ impl Guest {
         attached.map_err(|what| GuestError::Uncounted { what })
     }
 
-    /// Whether the guest has ended, or is about to: its port is closed.
+    /// Whether the guest has ended, or is about to, because its port is closed.
     fn is_gone(&mut self) -> bool {
         matches!(self.port.fill_buf(), Ok([]))
     }
 
-    /// Ends the guest and says how it ended.
+    /// Ends the guest, and returns the error that says how it ended.
     fn stopped(&mut self, what: &str, error: Option<io::Error>) -> GuestError {
         self.end();
         let told = self.told();
@@ -382,7 +383,7 @@ impl Guest {
         }
     }
 
-    /// What the console told so far.
+    /// What the console has shown so far.
     fn told(&self) -> Told {
         self.console.lock().unwrap_or_else(PoisonError::into_inner).told.clone()
     }
@@ -396,13 +397,13 @@ impl Guest {
     }
 }
 
-/// What came in place of the greeting.
+/// Why there was no valid greeting.
 enum Greeting {
-    /// The end of the guest.
+    /// The guest ended.
     Ended,
-    /// Nothing whole, in time.
+    /// No complete greeting came in time.
     Late(io::Error),
-    /// That of another runner.
+    /// The greeting is that of another runner.
     Confused(String),
 }
 
@@ -440,16 +441,16 @@ fn environment(
     environment
 }
 
-/// What is kept of a console.
+/// The part of a console that is kept.
 #[derive(Default)]
 struct Console {
     /// Its last lines.
     lines: VecDeque<String>,
-    /// What any of its lines told.
+    /// What all its lines have shown.
     told: Told,
 }
 
-/// Listens to the console.
+/// Reads the console, on a thread of its own.
 fn listen(lines: ChildStderr, console: Arc<Mutex<Console>>) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(lines).split(b'\n').map_while(Result::ok) {
@@ -464,11 +465,11 @@ fn listen(lines: ChildStderr, console: Arc<Mutex<Console>>) -> JoinHandle<()> {
     })
 }
 
-/// A stream that gives up when patience ends; before that it may say something, once.
+/// A stream that gives up when its patience ends. Before that it may send one order.
 struct Limited {
     stream: UnixStream,
     patience: Patience,
-    /// What is said first, and how much longer an answer to it may take.
+    /// The order to send first, and how much longer an answer may take after it.
     stop: Option<(Order, Duration)>,
 }
 

@@ -1,11 +1,11 @@
-//! What a kernel's image says of itself, before anybody boots it.
+//! Reads what a kernel's image says about itself, before it is booted.
 //!
-//! - x86-64: the setup header of a bzImage (Documentation/arch/x86/boot.rst), whose sizes tell whether all of it
-//!   is there;
-//! - arm64: the header of an uncompressed Image (Documentation/arch/arm64/booting.rst); where it is an EFI
-//!   program as well, the sections of that tell the same.
+//! - x86-64: the setup header of a bzImage (Documentation/arch/x86/boot.rst). Its sizes show
+//!   whether the image is complete.
+//! - arm64: the header of an uncompressed Image (Documentation/arch/arm64/booting.rst). If the
+//!   image is also an EFI program, the sizes of its sections show that.
 //!
-//! Either may carry its configuration, compressed between two marks (kernel/configs.c).
+//! Either may contain its configuration, compressed, between two marks (kernel/configs.c).
 
 use crate::config::Config;
 use crate::modules::uncompress;
@@ -14,23 +14,23 @@ use memchr::memmem;
 use needless_model::foreign;
 use std::path::Path;
 
-/// No kernel is larger.
+/// The largest size of an image, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Around the compressed configuration.
+/// The marks around the compressed configuration.
 const CONFIG_MARKS: [&[u8]; 2] = [b"IKCFG_ST", b"IKCFG_ED"];
 
-/// An image that an emulator can be given.
+/// An image that an emulator can boot.
 pub struct Image {
-    /// What it runs on.
+    /// The architecture that it runs on.
     pub arch: Arch,
-    /// What `uname -r` will say, as far as the image tells.
+    /// The release that `uname -r` will print, if the image says it.
     pub release: Option<String>,
-    /// The file's bytes.
+    /// The contents of the file.
     pub bytes: Vec<u8>,
 }
 
-/// What other files begin with, and where: what they are, and what to give instead.
+/// The beginnings of other files and their offsets, what these files are, and how to get an image.
 const OTHERS: [(usize, &[u8], &str); 8] = [
     (0, b"\x7fELF", "an ELF file, as vmlinux is"),
     (0, b"\x1f\x8b", "compressed with gzip: unpack it"),
@@ -43,7 +43,7 @@ const OTHERS: [(usize, &[u8], &str); 8] = [
 ];
 
 impl Image {
-    /// Reads an image; what is wrong with it otherwise.
+    /// Reads an image. The error says what is wrong with it.
     pub fn read(path: &Path) -> Result<Image, String> {
         Image::of(needless_files::read(path, MOST_BYTES).map_err(|error| error.to_string())?)
     }
@@ -72,7 +72,8 @@ impl Image {
         let cut = || "it is truncated: its header ends too soon".to_owned();
         let field = |at: usize, size: usize| number(&bytes, at, size).ok_or_else(cut);
         let version = field(0x206, 2)?;
-        // Version 2.12 of the header is of 2013; only it tells whether the kernel is one of 64 bits.
+        // Version 2.12 of the header is from 2013. Older versions do not show whether the kernel is
+        // a 64-bit one.
         if version < 0x20c || field(0x211, 1)? & LOADED_HIGH == 0 {
             return Err("it is an x86 kernel older than 3.8, or no bzImage".to_owned());
         }
@@ -88,7 +89,7 @@ impl Image {
         Ok(Image { arch: Arch::X86_64, release: bytes.get(name..).and_then(first_word), bytes })
     }
 
-    /// The configuration, where the image carries it and it can be unpacked.
+    /// The configuration, if the image contains it and it can be unpacked.
     pub fn config(&self) -> Option<Config> {
         let [from, to] = CONFIG_MARKS;
         let kernel = match self.arch {
@@ -102,7 +103,7 @@ impl Image {
         Some(Config::read(&String::from_utf8_lossy(&text)))
     }
 
-    /// The compressed kernel of a bzImage, behind the setup code.
+    /// The compressed kernel of a bzImage, which follows the setup code.
     fn payload(&self) -> Option<&[u8]> {
         let field = |at, size| usize::try_from(number(&self.bytes, at, size)?).ok();
         let setup = (field(0x1f1, 1)?.max(1) + 1) * 512;
@@ -121,17 +122,17 @@ fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Refuses what is shorter than it says.
+/// Refuses a file that is shorter than its header says.
 fn whole(bytes: &[u8], size: u64) -> Result<(), String> {
     match bytes.len() as u64 {
         found if found < size => {
-            Err(format!("it is truncated: it has {found} bytes and says that it has {size}"))
+            Err(format!("it is truncated: it has {found} bytes, but its header says {size}"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether the sections of an EFI program are there; of what is none, nothing is known.
+/// Refuses an EFI program with a section that is cut off. A file that is no EFI program passes.
 fn check_sections(bytes: &[u8]) -> Result<(), String> {
     let header = number(bytes, 0x3c, 4).and_then(|at| usize::try_from(at).ok());
     let Some(header) = header.filter(|at| has(bytes, *at, b"PE\0\0")) else { return Ok(()) };
@@ -152,7 +153,7 @@ fn first_word(bytes: &[u8]) -> Option<String> {
     word.starts_with(|c: char| c.is_ascii_digit()).then(|| foreign::line(word).into_owned())
 }
 
-/// What the banner of an uncompressed kernel says.
+/// The release in the banner of an uncompressed kernel.
 fn arm64_release(bytes: &[u8]) -> Option<String> {
     const BANNER: &[u8] = b"Linux version ";
     memmem::find_iter(bytes, BANNER).find_map(|at| first_word(bytes.get(at + BANNER.len()..)?))
@@ -175,7 +176,7 @@ pub mod tests {
         [b"code", from, &gzip(config.as_bytes()), to, b"more"].concat()
     }
 
-    /// A bzImage that says all that a real one says, and has no code.
+    /// A bzImage with all fields of a real one, and no code.
     pub fn bzimage(release: &str, config: &str) -> Vec<u8> {
         let payload = gzip(&with_config(config));
         let mut bytes = vec![0; 1024];
@@ -201,7 +202,7 @@ pub mod tests {
         bytes[0x3c] = 0x40;
         bytes[0x40..0x44].copy_from_slice(b"PE\0\0");
         bytes[0x46] = 1;
-        // One section: as long as the file.
+        // Its only section is as long as the file.
         let text = [b"Linux version %s Linux version 6.12.9-mine (x)", &with_config(config)[..]];
         bytes.extend(text.concat());
         let size = bytes.len() as u32;
@@ -257,7 +258,7 @@ pub mod tests {
             assert!(Image::of(x86[..cut].to_vec()).is_err(), "{cut} bytes of {}", x86.len());
         }
         for cut in 0x40..arm.len() {
-            // Without the mark of an EFI program there is no telling.
+            // Without the mark of an EFI program, nothing shows that the file is cut off.
             let told = Image::of(arm[..cut].to_vec()).err();
             assert_eq!(told.is_some(), cut >= 0x44, "{cut} bytes of {}", arm.len());
         }
@@ -269,7 +270,7 @@ pub mod tests {
         let read = |path: &Path| Image::read(path).map(|image| image.arch).unwrap_err();
         assert!(read(folder.path()).contains("a directory"));
         assert!(read(Path::new("/dev/zero")).contains("a device"));
-        // Files of /proc say that they are empty, and may have no end.
+        // Files of /proc have the size 0, and may have no end.
         assert!(read(Path::new("/proc/self/pagemap")).contains("more than 256 MiB"));
         assert!(read(&folder.path().join("bzImage")).contains("No such file"));
     }

@@ -1,9 +1,9 @@
 //! The guest's first file system: a cpio archive with the runner as `/init` and the modules.
 //!
-//! The format is "newc" (Documentation/driver-api/early-userspace/buffer-format.rst): per entry a
-//! header of hexadecimal numbers, the name and the data, both padded to four bytes; an entry
-//! called `TRAILER!!!` ends it. An archive is kept in the cache under a name made of its content,
-//! so it is written once and never changed.
+//! The format is "newc" (Documentation/driver-api/early-userspace/buffer-format.rst). Each entry
+//! has a header of hexadecimal numbers, the name and the data, both padded to four bytes. An entry
+//! named `TRAILER!!!` ends the archive. An archive is kept in the cache under a name made of its
+//! content. So it is written once and never changed.
 
 use crate::cache::Kernel;
 use crate::disk;
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Archives of other runners are removed when they are older.
+/// The age at which archives of other runners are removed.
 const KEEP: Duration = Duration::from_secs(60 * 60);
 
 const FOLDER: u32 = 0o040_755;
@@ -25,8 +25,8 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// The archive for `kernel` with `runner` and what the options add, written unless it is there
-/// already.
+/// The path of the archive for `kernel`, with `runner` and the files that the options add. It is
+/// written unless it exists already.
 pub fn prepare(
     kernel: &Kernel,
     runner: &Path,
@@ -55,7 +55,7 @@ fn build(kernel: &Kernel, runner: &Path, options: &GuestOptions) -> Result<Vec<u
     for folder in ["dev", "proc", "sys", "tmp", "modules"] {
         archive.add(folder, FOLDER, (0, 0), &[]);
     }
-    // Where messages go before the first file system is mounted.
+    // Messages go there before the first file system is mounted.
     archive.add("dev/console", CHARACTER_DEVICE, (5, 1), &[]);
     archive.add(INIT.trim_start_matches('/'), PROGRAM, (0, 0), &read(runner)?);
     for (at, path) in kernel.modules().enumerate() {
@@ -65,7 +65,7 @@ fn build(kernel: &Kernel, runner: &Path, options: &GuestOptions) -> Result<Vec<u
     for GuestFile { name, source } in &options.files {
         archive.add(name, PROGRAM, (0, 0), &read(source)?);
     }
-    // Without one (no mkfs.ext4 here) the guest says so when a scenario asks for it.
+    // Without an image (no mkfs.ext4 here), the guest reports that when a scenario asks for a disk.
     match disk::image() {
         Ok(image) => archive.add(DISK.trim_start_matches('/'), FILE, (0, 0), &read(&image)?),
         Err(GuestError::NoDisk { .. }) if !options.disk => {}
@@ -77,7 +77,7 @@ fn build(kernel: &Kernel, runner: &Path, options: &GuestOptions) -> Result<Vec<u
     Ok(archive.end())
 }
 
-/// A file appears under its name only when it is whole.
+/// Writes a file that appears under its name only when it is complete.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix("initramfs-new-").tempfile_in(folder)?;

@@ -11,11 +11,11 @@ use crate::target::{Choice, KernelTarget, is_own_name, names_a_kernel};
 use crate::version;
 use std::cmp::Ordering;
 
-/// What is in the cache and what is in the archive.
+/// The kernels in the cache and in the archive.
 pub struct Listing {
     /// The kernels in the cache.
     pub cached: Vec<Kernel>,
-    /// The kernels in the archive, or why they are not known.
+    /// The kernels in the archive, or why they are unknown.
     pub fetchable: Result<Vec<Fetchable>, FetchError>,
 }
 
@@ -30,11 +30,12 @@ pub struct Fetchable {
     pub version: String,
 }
 
-/// The series that the model has a row for and Debian a kernel.
+/// The series that have a model row and a Debian kernel.
 pub const USUAL: [&str; 5] = ["5.10", "6.1", "6.12", "6.18", "7.3"];
 
-/// Fetches kernels by series or build, one architecture after the other; `progress` is told which is
-/// under way. Those that are cached are fetched again, which brings the newest build of a series.
+/// Fetches kernels by series or build, one architecture after the other. Calls `progress` with the
+/// name of the kernel that is being fetched. Cached kernels are fetched again, which brings the
+/// newest build of a series.
 pub fn fetch(wanted: &[String], progress: &dyn Fn(&str)) -> Result<Vec<Kernel>, FetchError> {
     let cache = Cache::open()?;
     let mut fetched = Vec::new();
@@ -43,7 +44,7 @@ pub fn fetch(wanted: &[String], progress: &dyn Fn(&str)) -> Result<Vec<Kernel>, 
         if names().next().is_none() {
             continue;
         }
-        progress("the archive's lists");
+        progress("reading the archive's lists");
         let apt = Apt::open(&cache, arch)?;
         let builds = fetch::fetchable(&cache, &apt)?;
         for name in names() {
@@ -54,7 +55,7 @@ pub fn fetch(wanted: &[String], progress: &dyn Fn(&str)) -> Result<Vec<Kernel>, 
     Ok(fetched)
 }
 
-/// What there is: everything that is cached, and what the archive has for `arch`.
+/// All cached kernels, and those that the archive has for `arch`.
 pub fn list(arch: Arch) -> Result<Listing, FetchError> {
     let cache = Cache::open()?;
     let builds = Apt::open(&cache, arch).and_then(|apt| fetch::fetchable(&cache, &apt));
@@ -73,7 +74,7 @@ pub fn cached() -> Result<Vec<String>, FetchError> {
     Ok(Cache::open()?.kernels()?.into_iter().map(|kernel| kernel.manifest.name).collect())
 }
 
-/// Refuses a kernel that is not cached and that nobody has heard of: the archive is not asked for it.
+/// Refuses a kernel that is neither cached nor of a known series, without asking the archive.
 pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
     let name = match &target.kernel {
         Choice::Named(name) => name.as_str(),
@@ -92,23 +93,23 @@ pub fn heard_of(target: &KernelTarget) -> Result<(), GuestError> {
     }
     if own {
         let what = format!(
-            "there is no kernel {name}; `needless kernels build` makes kernels, `needless kernels list` shows them"
+            "there is no kernel {name}; `needless kernels list` shows the kernels, `needless kernels build` makes one"
         );
         return Err(bad_name(target.to_string(), name, what));
     }
     let what = format!(
         "kernel {name} is not cached, and this version knows {oldest} to {newest}; if the archive has it, \
-         `needless kernels fetch {name}` brings it"
+         `needless kernels fetch {name}` fetches it"
     );
     Err(bad_name(target.to_string(), name, what))
 }
 
-/// That a target's name, which it begins with, is wrong.
+/// The error that the name at the beginning of a target is wrong.
 fn bad_name(text: String, name: &str, what: String) -> GuestError {
     GuestError::BadTarget { text, what, help: USUAL_TARGETS.to_owned(), at: 0..name.len() }
 }
 
-/// The target's kernel: fetched if it is not cached, copied if it is an image of one's own.
+/// The target's kernel. It is fetched if it is not cached, and copied if it is a user's own image.
 pub fn ready_for(target: &KernelTarget) -> Result<Kernel, GuestError> {
     match &target.kernel {
         Choice::Named(name) => ready(name),
@@ -119,13 +120,14 @@ pub fn ready_for(target: &KernelTarget) -> Result<Kernel, GuestError> {
 /// A build of the archive between two kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name, as targets have it.
+    /// Its name in targets.
     pub name: String,
     /// The version of its package.
     pub version: String,
 }
 
-/// The builds that the archive has between two of its kernels, which are left out, from the first to the second.
+/// The builds of the archive between two of its kernels, from the first to the second, without
+/// these two.
 pub fn between(from: &KernelTarget, to: &KernelTarget) -> Result<Vec<Candidate>, GuestError> {
     let (arch, cache) = (from.arch(), Cache::open()?);
     let apt = Apt::open(&cache, arch)?;
@@ -149,10 +151,11 @@ pub fn between(from: &KernelTarget, to: &KernelTarget) -> Result<Vec<Candidate>,
     Ok(found)
 }
 
-/// Where an end lies among the builds: where its cached kernel does, else the newest build of its name.
+/// The place of an end among the builds: that of its cached kernel, or else of the newest build
+/// with its name.
 fn place(cache: &Cache, builds: &[Build], end: &KernelTarget) -> Result<Place, GuestError> {
     let Choice::Named(name) = &end.kernel else {
-        let what = "an image of one's own has no place among the archive's kernels".to_owned();
+        let what = "an image of your own has no place among the archive's kernels".to_owned();
         let help = "name two of the archive's kernels, as in --good kernel:6.1 --bad kernel:6.12";
         let (text, at) = (end.to_string(), 0..end.kernel.to_string().len());
         return Err(GuestError::BadTarget { text, what, help: help.to_owned(), at });
@@ -169,7 +172,7 @@ fn place(cache: &Cache, builds: &[Build], end: &KernelTarget) -> Result<Place, G
     Ok(build.map(Place::of).ok_or_else(gone)?)
 }
 
-/// A place in the order of kernels: by series, then by version.
+/// A place in the order of kernels: by series, and within a series by version.
 #[derive(PartialEq, Eq)]
 struct Place {
     series: String,
@@ -195,7 +198,7 @@ impl PartialOrd for Place {
     }
 }
 
-/// The kernel that `name` names, fetched if it is not cached.
+/// The kernel with this name. It is fetched if it is not cached.
 pub fn ready(name: &str) -> Result<Kernel, GuestError> {
     if !names_a_kernel(name) {
         let what = "this is no kernel's series, build or name".to_owned();
@@ -206,12 +209,12 @@ pub fn ready(name: &str) -> Result<Kernel, GuestError> {
         return Ok(kernel);
     }
     if is_own_name(name) {
-        let build = format!("`make kernels-own OWN='{name}'` builds it, if it is one of patches/");
+        let build = format!("if it is one of patches/, `make kernels-own OWN='{name}'` builds it");
         let (name, cached) = (name.to_owned(), format!("{build}; {}", cache.inventory()));
         return Err(FetchError::NotCached { name, cached }.into());
     }
     let apt = Apt::open(&cache, Arch::of(name).unwrap_or(Arch::X86_64))?;
-    // Another process may have fetched it while we waited for the lock.
+    // Another process may have fetched it during the wait for the lock.
     if let Some(kernel) = cache.kernel(name) {
         return Ok(kernel);
     }

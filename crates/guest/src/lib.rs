@@ -1,8 +1,9 @@
-//! Runs scenarios on real kernels, booted under QEMU: Debian's stock kernels, and images of one's own.
+//! Runs scenarios on real kernels that are booted under QEMU: Debian's stock kernels, and users'
+//! own images.
 //!
-//! - [`KernelTarget`]: which kernel, and how it is booted;
-//! - [`kernels`]: which kernels are cached, which can be fetched; fetching and removing them;
-//! - [`Guest`]: one booted kernel that runs one program after the other;
+//! - [`KernelTarget`]: which kernel is booted, and how.
+//! - [`kernels`]: the kernels that are cached or can be fetched; fetches and removes them.
+//! - [`Guest`]: a booted kernel that runs one program after the other.
 //! - [`Batch`], [`run_batch`]: many programs in one boot.
 //!
 //! The guest's `/init` is the runner that `-t live` executes. No process, socket or temporary file
@@ -55,14 +56,15 @@ pub use target::{Choice, KernelTarget, OwnImage};
 use needless_model::program::Program;
 use needless_model::run::TargetRun;
 
-/// Runs programs in order in one boot of the target's kernel, which is fetched if it is not cached.
+/// Runs programs in order in one boot of the target's kernel. The kernel is fetched if it is not
+/// cached.
 ///
-/// `progress` is called with the number of programs that are done. See [`Batch`] for what becomes
-/// of programs that bring the guest down.
+/// `progress` is called with the number of programs that have ended. [`Batch`] says what happens to
+/// programs that crash the guest.
 ///
 /// # Errors
-/// The outer error is that nothing can run: no kernel, no QEMU, no boot. Everything else is the
-/// result of its program.
+/// The outer error means that nothing can run: there is no kernel or no QEMU, or the boot failed.
+/// Every other failure is the result of its program.
 pub fn run_batch(
     target: &KernelTarget,
     programs: &[Program],

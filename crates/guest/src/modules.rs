@@ -1,7 +1,8 @@
-//! The kernel modules that a guest needs, and the order in which to load them.
+//! The kernel modules that a guest needs, in the order of loading.
 //!
-//! A module says in its `.modinfo` section which others it needs (`depends=`). What it needs and is
-//! no module is built into the kernel; `modules.builtin` lists what is.
+//! The `.modinfo` section of a module names the modules that it needs (`depends=`). A needed module
+//! that does not exist as a file is built into the kernel. `modules.builtin` lists the built-in
+//! ones.
 
 use needless_model::foreign;
 use object::{Object, ObjectSection};
@@ -10,13 +11,14 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-/// What must be there, as a module or built in: the way to the host, and swap space.
+/// The modules that must exist or be built in, for the way to the host and for swap space.
 const NEEDED: [&str; 3] = ["virtio_pci", "virtio_console", "zram"];
 
-/// What zram up to 6.11 asks for by name, so that no module names it: the compressors.
+/// The compressors, which zram up to 6.11 requests by name. So no module names them as
+/// dependencies.
 const COMPRESSORS: [&str; 4] = ["lzo_rle", "lzo", "lz4", "zstd"];
 
-/// Folders below `kernel/` that these and their like lie in.
+/// The folders below `kernel/` that contain these modules and their dependencies.
 const FOLDERS: [&str; 8] = [
     "arch/arm64/crypto",
     "arch/x86/crypto",
@@ -28,23 +30,23 @@ const FOLDERS: [&str; 8] = [
     "mm",
 ];
 
-/// Folders within folders, at most: more is a loop.
+/// The deepest nesting of folders. Deeper nesting is a loop.
 const DEPTH: usize = 16;
 
-/// No module of these, and nothing that is packed in an image, is larger.
+/// The largest size of a module, and of packed contents in an image, in bytes.
 const MOST_BYTES: u64 = 512 << 20;
 
 /// The modules of a package or a folder, by name.
 #[derive(Default)]
 pub struct Modules {
-    /// What `uname -r` says: the folder that they lie in.
+    /// The release that `uname -r` prints. It is also the name of their folder.
     pub release: Option<String>,
     found: BTreeMap<String, Vec<u8>>,
     built_in: BTreeSet<String>,
 }
 
 impl Modules {
-    /// Takes a file of a package, if it is one of those looked for.
+    /// Takes a file of a package, if it is one of the wanted files.
     pub fn take(&mut self, path: &str, file: &mut impl Read) -> Result<(), String> {
         let Some((_, path)) = path.split_once("lib/modules/") else { return Ok(()) };
         let Some((release, path)) = path.split_once('/') else { return Ok(()) };
@@ -67,8 +69,8 @@ impl Modules {
         Ok(())
     }
 
-    /// The modules in a folder, wherever in it they lie: that of an installed kernel, or a tree that one was
-    /// built in. The second: whether the folder says what is built in.
+    /// The modules at any depth in a folder, which may be that of an installed kernel or a build
+    /// tree. The second value says whether the folder lists the built-in modules.
     pub fn in_folder(folder: &Path) -> Result<(Modules, bool), String> {
         let mut modules = Modules::default();
         let mut lists = false;
@@ -85,7 +87,7 @@ impl Modules {
                 all.insert(name, path);
             }
         }
-        // Of thousands of modules few are needed, each with those that it names.
+        // Of thousands of modules, only few are needed, each with its dependencies.
         let mut open: Vec<String> = all.keys().filter(|name| wanted(name)).cloned().collect();
         while let Some(name) = open.pop() {
             let Some(path) = all.remove(&name) else { continue };
@@ -99,14 +101,15 @@ impl Modules {
         Ok((modules, lists))
     }
 
-    /// Takes everything for built in that is needed and not here: nobody said what is.
+    /// Treats every needed module that is not here as built in, because there is no list of
+    /// built-in modules.
     pub fn believe(&mut self) {
         self.built_in.extend(NEEDED.map(str::to_owned));
         let needed = self.found.values().filter_map(|module| dependencies(module).ok()).flatten();
         self.built_in.extend(needed);
     }
 
-    /// A module that was not built for this release, and for which it was.
+    /// A module that was built for another release, and that release.
     pub fn of_another(&self, release: &str) -> Option<(String, String)> {
         self.found.iter().find_map(|(name, module)| {
             let magic = module_info(module, b"vermagic=").ok()??;
@@ -115,7 +118,7 @@ impl Modules {
         })
     }
 
-    /// The modules that a guest needs, uncompressed, each after those that it depends on.
+    /// The modules that a guest needs, uncompressed, each after its dependencies.
     pub fn in_order(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
         let mut order = Order { modules: self, done: BTreeSet::new(), loaded: Vec::new() };
         for name in NEEDED {
@@ -132,7 +135,8 @@ fn looked_for(path: &str) -> bool {
     FOLDERS.iter().any(|folder| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
 }
 
-/// `lzo_rle` of `kernel/crypto/lzo-rle.ko.xz`; the kernel takes `-` and `_` for the same.
+/// The name of a module, such as `lzo_rle` for `kernel/crypto/lzo-rle.ko.xz`. The kernel treats `-`
+/// and `_` alike.
 fn module_name(path: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
     let (name, rest) = file.split_once(".ko")?;
@@ -165,7 +169,7 @@ impl Order<'_> {
     }
 }
 
-/// The files below a folder; links are not followed.
+/// The files below a folder. Links are not followed.
 fn files_below(folder: &Path, depth: usize) -> Result<Vec<std::path::PathBuf>, String> {
     let bad = |error: std::io::Error| format!("{}: {error}", foreign::path(folder));
     let mut files = Vec::new();
@@ -181,7 +185,8 @@ fn files_below(folder: &Path, depth: usize) -> Result<Vec<std::path::PathBuf>, S
     Ok(files)
 }
 
-/// What was packed, whatever it is packed with; known by its first bytes. What follows it is left alone.
+/// Unpacks the contents of a file, whose format its first bytes show. Data after the packed
+/// contents is ignored.
 pub fn uncompress(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut plain = Vec::new();
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -207,7 +212,7 @@ fn dependencies(module: &[u8]) -> Result<Vec<String>, String> {
     Ok(list.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect())
 }
 
-/// What a module says of itself under `key`.
+/// The value of `key` in a module's `.modinfo` section.
 fn module_info(module: &[u8], key: &[u8]) -> Result<Option<String>, String> {
     let file = object::File::parse(module).map_err(|error| error.to_string())?;
     let section = file.section_by_name(".modinfo").ok_or("it has no .modinfo")?;

@@ -1,8 +1,10 @@
-//! The NUMA nodes of a guest: `nodes=2`, or each by itself, `nodes=1G+1G:latency=40:bandwidth=5G`.
+//! The NUMA nodes of a guest: `nodes=2`, or each node by itself,
+//! `nodes=1G+1G:latency=40:bandwidth=5G`.
 //!
-//! A node is its memory, then what differs from the usual, each behind a colon: `cpus=N`,
-//! `distance=N`, `latency=NS`, `bandwidth=SIZE`. Where a node tells latency or bandwidth, the guest's firmware
-//! has an HMAT, from which kernels since 6.12 at the latest make tiers of memory (mm/memory-tiers.c:mt_perf_to_adistance).
+//! A node is described by its memory, and then by options with a colon in front of each: `cpus=N`,
+//! `distance=N`, `latency=NS`, `bandwidth=SIZE`. If a node has a latency or bandwidth, the guest's
+//! firmware has an HMAT. Kernels since 6.12 at the latest make memory tiers from it
+//! (mm/memory-tiers.c:mt_perf_to_adistance).
 
 use needless_model::numa::share;
 use needless_model::program::MachineNeeds;
@@ -11,43 +13,46 @@ use std::fmt;
 /// The most nodes of a guest.
 pub const MOST_NODES: u16 = 8;
 
-/// What node 0 has, and what nodes without figures of their own have: nanoseconds, and MiB per second.
+/// The latency and bandwidth of node 0, and of nodes without figures of their own: nanoseconds, and
+/// MiB per second.
 const FAST: (u32, u32) = (10, 10 * 1024);
-/// The usual figures of slower memory.
+/// The default latency and bandwidth of slower memory: nanoseconds, and MiB per second.
 const SLOW: (u32, u32) = (40, 5 * 1024);
-/// The usual distance between two nodes (that of a node to itself is 10; ACPI 6.5, 5.2.17).
+/// The default distance between two nodes. (The distance of a node to itself is 10; ACPI 6.5,
+/// 5.2.17.)
 const FAR: u8 = 20;
 
 /// The NUMA nodes of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nodes {
-    /// Those that the scenario asks for (`machine { nodes 2 slow=1 }`); one if it asks for none.
+    /// The nodes that the scenario asks for (`machine { nodes 2 slow=1 }`); one if it asks for
+    /// none.
     #[default]
     AsAsked,
-    /// So many, among which CPUs and memory are shared out evenly.
+    /// This number of nodes. CPUs and memory are divided evenly among them.
     Even(u16),
-    /// Each as it is described.
+    /// The nodes as described one by one.
     Each(Vec<Node>),
 }
 
-/// A node that is described.
+/// The description of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its memory.
+    /// Its memory, in MiB.
     pub memory_mib: u32,
-    /// How many of the guest's CPUs it has, the one for the rest counted; without: the first node has those
-    /// that are left, others have none.
+    /// The number of its CPUs out of all the guest's CPUs, including the extra one. By default the
+    /// first node has all remaining CPUs, and other nodes have none.
     pub cpus: Option<u16>,
     /// Its distance from node 0.
     pub distance: Option<u8>,
-    /// How long an access takes from node 0's CPUs, in nanoseconds.
+    /// The duration of an access from node 0's CPUs, in nanoseconds.
     pub latency_ns: Option<u32>,
-    /// How much can be read or written from there, in MiB per second.
+    /// The amount that node 0's CPUs can read or write, in MiB per second.
     pub bandwidth_mib: Option<u32>,
 }
 
 impl Node {
-    /// Memory that is slower than that of nodes with CPUs.
+    /// A node without CPUs, whose memory is slower than that of nodes with CPUs.
     fn slow(memory_mib: u32) -> Node {
         let (latency, bandwidth) = SLOW;
         Node {
@@ -65,7 +70,7 @@ impl Node {
 }
 
 impl Nodes {
-    /// Reads what is behind `nodes=`.
+    /// Reads the value of `nodes=`.
     pub(crate) fn parse(text: &str) -> Result<Nodes, String> {
         if let Ok(count) = text.parse() {
             return match (1..=MOST_NODES).contains(&count) {
@@ -80,7 +85,7 @@ impl Nodes {
         }
     }
 
-    /// The nodes of a guest for a scenario: those of the target, if it says which.
+    /// The nodes of a guest for a scenario. If the target names its nodes, these are used.
     pub fn for_needs(&self, needs: &MachineNeeds, memory_mib: u32, cpus: u16) -> Nodes {
         match (self, needs.nodes.unwrap_or(1)) {
             (Nodes::AsAsked, 1) => Nodes::Even(1),
@@ -103,7 +108,7 @@ impl Nodes {
         }
     }
 
-    /// How many there are.
+    /// The number of nodes.
     pub fn count(&self) -> u16 {
         match self {
             Nodes::AsAsked => 1,
@@ -112,32 +117,32 @@ impl Nodes {
         }
     }
 
-    /// How many of them are slower memory without CPUs.
+    /// The number of nodes with slower memory and without CPUs.
     pub fn slow(&self) -> u16 {
         let Nodes::Each(nodes) = self else { return 0 };
         let slow = |node: &&Node| node.cpus.unwrap_or(0) == 0 && node.has_figures();
         nodes.iter().skip(1).filter(slow).count() as u16
     }
 
-    /// All their memory, where they say it.
+    /// The memory of all nodes together, if the nodes say it.
     pub fn memory_mib(&self) -> Option<u32> {
         let Nodes::Each(nodes) = self else { return None };
         Some(nodes.iter().map(|node| node.memory_mib).sum())
     }
 
-    /// What does not go together with so many CPUs for scenarios.
+    /// Checks that the nodes fit a guest with this number of CPUs for scenarios.
     pub(crate) fn check(&self, cpus: u16) -> Result<(), String> {
         match self {
-            Nodes::Even(count) if *count > cpus => Err("there are more nodes than CPUs: name each node by its memory, as in nodes=1G+1G, and it needs no CPU".to_owned()),
+            Nodes::Even(count) if *count > cpus => Err("there are more nodes than CPUs: give each node's memory, as in nodes=1G+1G, for nodes without CPUs".to_owned()),
             Nodes::Each(nodes) => {
                 let rest = |node: &&Node| node.cpus.is_none();
                 let named: u16 = nodes.iter().filter_map(|node| node.cpus).sum();
                 let all = cpus + 1;
                 let first = nodes.first().is_some_and(|node| rest(&node));
                 match named.cmp(&all) {
-                    std::cmp::Ordering::Greater => Err(format!("the nodes have {named} CPUs, and the guest has {all} (cpus={cpus}, and one for the rest)")),
+                    std::cmp::Ordering::Greater => Err(format!("the nodes have {named} CPUs, but the guest has {all} (cpus={cpus}, and one for the rest)")),
                     std::cmp::Ordering::Equal if first => Err("no CPU is left for node 0".to_owned()),
-                    std::cmp::Ordering::Less if !first => Err(format!("the nodes have {named} CPUs, and the guest has {all} (cpus={cpus}, and one for the rest): leave cpus= of the first node out, which then has the others")),
+                    std::cmp::Ordering::Less if !first => Err(format!("the nodes have {named} CPUs, but the guest has {all} (cpus={cpus}, and one for the rest): leave out cpus= of the first node, which then has the others")),
                     _ if nodes[0].cpus == Some(0) => Err("node 0 needs a CPU".to_owned()),
                     _ => Ok(()),
                 }
@@ -146,7 +151,7 @@ impl Nodes {
         }
     }
 
-    /// QEMU's options for them.
+    /// QEMU's options for the nodes.
     pub(crate) fn command(&self, memory_mib: u32, cpus: u16) -> Vec<String> {
         let all = u32::from(cpus) + 1;
         let nodes: Vec<Node> = match self {
@@ -188,7 +193,7 @@ impl Nodes {
     }
 }
 
-/// Options as QEMU takes them.
+/// Options of QEMU's command line.
 struct Words(Vec<String>);
 
 impl Words {
@@ -196,7 +201,7 @@ impl Words {
         self.0.extend([option.to_owned(), value]);
     }
 
-    /// The distance of two nodes is that of the farther one from node 0.
+    /// Adds the distances. The distance of two nodes is that of the farther one from node 0.
     fn distances(&mut self, nodes: &[Node]) {
         if nodes.iter().all(|node| node.distance.is_none() && !node.has_figures()) {
             return;
@@ -211,7 +216,7 @@ impl Words {
         }
     }
 
-    /// Latency and bandwidth, as node 0's CPUs have them.
+    /// Adds latency and bandwidth, as seen from node 0's CPUs.
     fn figures(&mut self, nodes: &[Node]) {
         for (at, node) in nodes.iter().enumerate() {
             let latency = node.latency_ns.unwrap_or(FAST.0);
@@ -258,7 +263,7 @@ fn number(name: &str, value: &str, least: u32, most: u32) -> Result<u32, String>
     number.ok_or_else(|| format!("{name} of a node is a number from {least} to {most}"))
 }
 
-/// `512M`, `2G`, in MiB.
+/// Reads a size such as `512M` or `2G`, in MiB.
 pub(crate) fn size(text: &str) -> Option<u32> {
     let unit = match text.chars().last()? {
         'M' | 'm' => 1,
@@ -386,7 +391,7 @@ mod tests {
         let refused = |text: &str| read(text).check(2).unwrap_err();
         assert!(refused("4").contains("more nodes than CPUs"));
         assert!(refused("1G:cpus=2+1G:cpus=2").contains("4 CPUs"));
-        assert!(refused("1G:cpus=1+1G:cpus=1").contains("leave cpus="));
+        assert!(refused("1G:cpus=1+1G:cpus=1").contains("leave out cpus="));
         assert!(refused("1G:cpus=0+1G:cpus=3").contains("node 0"));
         assert!(refused("1G+1G:cpus=3").contains("no CPU is left"));
     }

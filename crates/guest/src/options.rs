@@ -1,4 +1,4 @@
-//! What a guest is like: `cpus=2,mem=1G,nodes=2,thp=madvise,append=…`.
+//! The options of a guest: `cpus=2,mem=1G,nodes=2,thp=madvise,append=…`.
 
 use crate::nodes::{self, Nodes};
 use needless_model::kernels::KernelRow;
@@ -10,31 +10,33 @@ use std::time::Duration;
 /// A guest's machine and command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestOptions {
-    /// CPUs that scenarios can use, numbered from 0. The guest has one more, for everything else.
+    /// The number of CPUs for scenarios, numbered from 0. The guest has one more, for everything
+    /// else.
     pub cpus: u16,
-    /// Memory.
+    /// The guest's memory, in MiB.
     pub memory_mib: u32,
-    /// NUMA nodes.
+    /// The guest's NUMA nodes.
     pub nodes: Nodes,
-    /// The processor; otherwise the usual one of the kernel's architecture.
+    /// The processor; by default the first one of the kernel's architecture.
     pub processor: Option<String>,
-    /// `transparent_hugepage=` on the command line.
+    /// The value of `transparent_hugepage=` on the command line.
     pub thp: ThpMode,
-    /// The model row that the kernel is held against; otherwise that of its release.
+    /// The model row that the kernel is compared with; by default the row of its release.
     pub row: Option<KernelRow>,
-    /// What is appended to the kernel's command line.
+    /// The text that is appended to the kernel's command line.
     pub append: String,
-    /// How long things may take. Not part of a target's text.
+    /// The time limits. Not part of a target's text.
     pub limits: Limits,
-    /// The runner's binary; otherwise it is looked for. Not part of a target's text.
+    /// The runner's binary; by default it is searched for. Not part of a target's text.
     pub runner: Option<PathBuf>,
-    /// Programs that lie in the guest beside the runner. Not part of a target's text.
+    /// Programs in the guest beside the runner. Not part of a target's text.
     pub files: Vec<GuestFile>,
-    /// Whether `/tmp` is an ext4 file system on a disk rather than memory. Not part of a target's text.
+    /// Whether `/tmp` is an ext4 file system on a disk instead of memory. Not part of a target's
+    /// text.
     pub disk: bool,
 }
 
-/// A program in a guest. There is no dynamic linker, so it must be static.
+/// A program in a guest. It must be static, because there is no dynamic linker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFile {
     /// Its name in the guest's root folder.
@@ -43,17 +45,18 @@ pub struct GuestFile {
     pub source: PathBuf,
 }
 
-/// How long a guest may take before it is ended. Time in which its emulator waits for a processor of
-/// this machine does not count.
+/// How long a guest may take before it is ended. The time in which its emulator waits for a
+/// processor of this machine does not count.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For booting.
+    /// The time for booting.
     pub boot: Duration,
-    /// Boots that are tried until one comes up.
+    /// How often a boot is tried until one succeeds.
     pub boots: u32,
-    /// For one start of a program; the guest is told to end it and takes the next one.
+    /// Seconds for one start of a program. After that the host tells the guest to end it, and the
+    /// guest takes the next program.
     pub run_seconds: u32,
-    /// For ending it, before the guest is taken for dead.
+    /// The time for ending a program, before the guest counts as dead.
     pub slack: Duration,
 }
 
@@ -87,7 +90,7 @@ impl Default for GuestOptions {
 }
 
 impl GuestOptions {
-    /// Takes an option, `cpus=4`; what is wrong with it otherwise.
+    /// Sets an option such as `cpus=4`. The error says what is wrong with it.
     pub(crate) fn set(&mut self, option: &str) -> Result<(), String> {
         if option.is_empty() {
             return Err("an option is missing".to_owned());
@@ -112,14 +115,14 @@ impl GuestOptions {
     }
 }
 
-/// `512M`, `2G`
+/// Reads a size of memory such as `512M` or `2G`.
 fn memory(text: &str) -> Result<u32, String> {
     nodes::size(text)
         .filter(|mib| (256..=1 << 20).contains(mib))
         .ok_or_else(|| "mem is a size from 256M to 1024G, as in 2G".to_owned())
 }
 
-/// What differs from the usual, as it is written behind a kernel's name.
+/// Writes the options that differ from the defaults, as they follow a kernel's name.
 impl fmt::Display for GuestOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = GuestOptions::default();

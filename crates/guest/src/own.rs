@@ -1,4 +1,4 @@
-//! An image of one's own and its modules, made ready to be booted.
+//! Prepares a user's own image and its modules for booting.
 
 use crate::cache::{Cache, Kernel, Manifest};
 use crate::config;
@@ -11,8 +11,8 @@ use needless_runner::needs::Needed;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A copy of the image as it is now, with the modules that a guest needs. An image that carries its
-/// configuration is refused where that tells that no guest can run.
+/// Copies the image as it is now, with the modules that a guest needs. If the image contains its
+/// configuration, and no guest can run with it, the image is refused.
 pub fn ready(own: &OwnImage) -> Result<Kernel, GuestError> {
     let bad = |what: String| GuestError::BadImage { path: own.path.clone(), what };
     let image = Image::read(&own.path).map_err(bad)?;
@@ -45,7 +45,7 @@ pub fn ready(own: &OwnImage) -> Result<Kernel, GuestError> {
 fn modules(folder: &Path, release: &str) -> Result<Vec<(String, Vec<u8>)>, String> {
     let (mut modules, says_what_is_built_in) = Modules::in_folder(folder)?;
     if let Some((module, other)) = modules.of_another(release) {
-        return Err(format!("module `{module}` was built for {other}, and the image is {release}"));
+        return Err(format!("module `{module}` was built for {other}, but the image is {release}"));
     }
     if !says_what_is_built_in {
         modules.believe();

@@ -1,4 +1,5 @@
-//! Whose the cache is. What lies there is compiled, and its makefiles run, with our rights.
+//! Checks who owns the cache. Its sources are compiled, and its makefiles run, with the rights of
+//! this process.
 
 use crate::error::FetchError;
 use rustix::process::geteuid;
@@ -7,12 +8,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Others may write, and no sticky bit keeps them from replacing what is not theirs.
+/// Mode bits: others may write, and the sticky bit that keeps them from replacing files of other
+/// users.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Refuses a folder that somebody else could fill: it has to be ours. Root, whose rights others want, has to own each
-/// folder on the way as well. sudo that keeps HOME leads here.
+/// Refuses a folder that another user could fill: it has to be ours. If this process is root, root
+/// has to own each folder above it as well, because others want root's rights. (sudo with HOME kept
+/// leads to such folders.)
 pub fn ours(folder: &Path) -> Result<(), FetchError> {
     let (own, root) = (geteuid().as_raw(), geteuid().is_root() && is_everybodys_root());
     for place in folder.ancestors() {
@@ -33,14 +36,14 @@ pub fn ours(folder: &Path) -> Result<(), FetchError> {
             break;
         }
     }
-    // A link on the way leads to folders that have owners of their own.
+    // A link on the way leads to folders with owners of their own.
     match fs::canonicalize(folder) {
         Ok(real) if root && real != folder => ours(&real),
         _ => Ok(()),
     }
 }
 
-/// Whether user 0 here is the machine's: in a user namespace it is anybody.
+/// Whether user 0 is the machine's root. In a user namespace it may be any user.
 fn is_everybodys_root() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])

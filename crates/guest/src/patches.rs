@@ -1,20 +1,22 @@
-//! What a kernel that was built here has beyond its release, as far as a model row has it too.
+//! The changes of a kernel that was built here, compared with its release, if a model row has them
+//! too.
 //!
-//! Known are the patches in `patches/`, by the hashes of the files: that a patch has some name says nothing. The files are
-//! under the kernel's licence and no part of this program.
+//! The known patches are those in `patches/`. They are recognised by the hashes of the files,
+//! because the name of a patch proves nothing. The files are under the kernel's licence and no part
+//! of this program.
 
 use crate::cache::{BuiltFrom, Hashed, Manifest};
 use crate::platform::Arch;
 
-/// A patch whose row is known.
+/// A patch with a known model row.
 struct Known {
-    /// XXH3-128 of the file.
+    /// XXH3-128 of the patch file, in hexadecimal.
     hash: &'static str,
-    /// The series whose source it is for.
+    /// The series whose source the patch is for.
     series: &'static str,
-    /// The architectures on which the row is what the patched kernel does.
+    /// The architectures on which the patched kernel does what the row does.
     archs: &'static [Arch],
-    /// What follows the release in the row's name.
+    /// The text after the release in the row's name.
     change: &'static str,
 }
 
@@ -51,19 +53,20 @@ const KNOWN: [Known; 5] = [
     },
 ];
 
-/// What a kernel's patches amount to.
+/// The effect of a kernel's patches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patched {
-    /// There are none.
+    /// The kernel has no patches.
     Not,
-    /// What follows the release in the name of the row that has it: `+pending-cleared`.
+    /// A row has the change. This is the text after the release in its name, such as
+    /// `+pending-cleared`.
     Known(&'static str),
-    /// No row is known; the patches' names.
+    /// No row has the change. These are the names of the patches.
     Unknown(String),
 }
 
-/// What the patches of a kernel amount to. Two patches that are known one by one were not tried together, so their row is
-/// not known.
+/// The effect of a kernel's patches. The row of two known patches together is unknown, because they
+/// were not tried together.
 pub fn patched(manifest: &Manifest, arch: Arch) -> Patched {
     let patches: &[Hashed] = match &manifest.built {
         Some(BuiltFrom { patches, .. }) => patches,
@@ -149,7 +152,7 @@ mod tests {
             let row = row.split_whitespace().next().unwrap().trim_end_matches(['.', ';']);
             let arch = if known.archs.contains(&Arch::X86_64) { "" } else { "/arm64" };
             assert_eq!(row, format!("{series}{arch}{}", known.change), "{place}");
-            // As it is put together for a kernel whatever its architecture, which its machine tells.
+            // The name is made without an architecture, which the kernel's machine supplies.
             for name in [row.to_owned(), format!("{series}{}", known.change)] {
                 assert!(KernelRow::parse(&name).is_ok(), "{name}");
             }
@@ -166,7 +169,7 @@ mod tests {
         let [cleared, removed] = [KNOWN[0].hash, KNOWN[1].hash];
         let known = Patched::Known("+pending-cleared");
         assert_eq!(of("6.12", &[("pending-cleared.patch", cleared)], Arch::X86_64), known);
-        // Its name says nothing, with or without.
+        // The name of the patch decides nothing, whether it is the known one or not.
         assert_eq!(of("6.12", &[("x.patch", cleared)], Arch::X86_64), known);
         let named_like_it = [("pending-cleared.patch", "0")];
         let refused = unknown("pending-cleared.patch");

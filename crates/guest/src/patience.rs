@@ -1,40 +1,45 @@
-//! How long a process and those below it are waited for: by the time in which they could have worked, not by the clock.
+//! Measures how long a process and its descendants could have worked. Limits count this time, not
+//! the time of the clock.
 //!
-//! On a busy machine an emulator, or apt with its methods, waits for a processor again and again. The kernel says how long,
-//! thread by thread: the second number of `/proc/PID/task/TID/schedstat`, in nanoseconds (Linux 6.18
-//! fs/proc/base.c: proc_pid_schedstat; kernel/sched/stats.h: sched_info_arrive), once a wait is over; a
-//! thread that could run and has not run since the last look waits still. That time does not count, nor does that in which
-//! whoever looks did not run itself: it waited for a processor, too, or was stopped. All other time does, so a guest that
-//! spins is given up, and so is one that sleeps for good. Which processes are below comes from
-//! `/proc/PID/task/TID/children`. Where the kernel does not tell (no CONFIG_SCHED_INFO or CONFIG_PROC_CHILDREN) all time counts.
+//! On a busy machine an emulator, or apt with its methods, often waits for a processor. The kernel
+//! reports that time for each thread, once a wait is over: the second number of
+//! `/proc/PID/task/TID/schedstat`, in nanoseconds (Linux 6.18 fs/proc/base.c: proc_pid_schedstat;
+//! kernel/sched/stats.h: sched_info_arrive). A thread that was runnable and has not run since the
+//! last look still waits. Such time does not count. Nor does time in which this process itself did
+//! not run, because it waited for a processor, too, or was stopped. All other time counts. So a
+//! guest that spins runs out of time, and so does one that sleeps forever.
+//!
+//! The descendants come from `/proc/PID/task/TID/children`. If the kernel does not report these
+//! figures (no CONFIG_SCHED_INFO or CONFIG_PROC_CHILDREN), all time counts.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The longest wait without looking how long they waited.
+/// The longest time between two looks at the waiting times.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What is longer from one look to the next was nobody's choice.
+/// A longer time between two looks means that this process did not run.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The shortest time from one look to the next: a thread that runs has a tick in it.
+/// The shortest time between two looks. A running thread has a tick in it.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 
-/// A limit, and what of it has been used up.
+/// A time limit, and how much of it is used up.
 pub struct Patience {
-    /// The process; those below it are looked at as well.
+    /// The process to look at, with its descendants.
     process: u32,
     limit: Duration,
-    /// Time that counts since the limit was set.
+    /// The counted time since the limit was set.
     spent: Duration,
     looked: Instant,
-    /// What each thread had run and waited.
+    /// The times that each thread had run and waited.
     threads: BTreeMap<u32, Thread>,
 }
 
-/// What a thread has run and waited since it began, in nanoseconds; a wait that is not over is in it.
+/// The times that a thread has run and waited since it began, in nanoseconds. A wait that is not
+/// over is included.
 #[derive(Copy, Clone, Debug, Default)]
 struct Thread {
     ran: u64,
@@ -54,20 +59,20 @@ impl Patience {
         }
     }
 
-    /// Begins anew.
+    /// Sets a new limit. The counted time starts from 0.
     pub fn set(&mut self, limit: Duration) {
         self.look();
         (self.limit, self.spent) = (limit, Duration::ZERO);
     }
 
-    /// How long to wait before asking again; `None` if the limit is reached.
+    /// How long to wait before the next look; `None` if the limit is reached.
     pub fn left(&mut self) -> Option<Duration> {
         self.look();
         let left = self.limit.saturating_sub(self.spent);
         (!left.is_zero()).then(|| left.min(LOOK))
     }
 
-    /// What of the limit has been used up.
+    /// The counted time since the limit was set.
     pub fn spent(&mut self) -> Duration {
         self.look();
         self.spent
@@ -95,7 +100,7 @@ impl Patience {
             if before.runnable && thread.runnable && thread.ran == before.ran {
                 waited += passed.as_nanos() as u64;
             }
-            // The kernel's number catches up with it when the wait is over.
+            // The kernel's number includes this time once the wait is over.
             thread.waited = thread.waited.max(waited);
             longest = longest.max(thread.waited - before.waited);
             threads.insert(id, thread);
@@ -105,7 +110,7 @@ impl Patience {
     }
 }
 
-/// What each thread of a process, and of all below it, has run and waited.
+/// The times that each thread of a process and of its descendants has run and waited.
 fn threads_from(process: u32) -> Vec<(u32, Thread)> {
     let (mut processes, mut threads) = (vec![process], Vec::new());
     while let Some(process) = processes.pop() {
@@ -119,14 +124,14 @@ fn threads_from(process: u32) -> Vec<(u32, Thread)> {
     threads
 }
 
-/// A thread by its folder; `None` if it is gone.
+/// The thread in this folder; `None` if it is gone.
 fn thread(task: &Path) -> Option<(u32, Thread)> {
     let id = task.file_name()?.to_str()?.parse().ok()?;
     let text = fs::read_to_string(task.join("schedstat")).ok()?;
     let mut numbers = text.split(' ').map_while(|number| number.parse().ok());
     let (ran, waited) = (numbers.next()?, numbers.next()?);
     let stat = fs::read_to_string(task.join("stat")).ok()?;
-    // After the name, which may hold anything.
+    // The state follows the name, which may contain anything.
     let runnable = stat.rsplit_once(") ")?.1.starts_with('R');
     Some((id, Thread { ran, waited, runnable }))
 }
@@ -138,7 +143,7 @@ mod tests {
     use needless_testing::until_true;
     use std::process::Command;
 
-    /// Patience with a process that was started a while ago, and what of it a second uses up.
+    /// The time that counts in one second for a process that was started a while ago.
     fn spent_in_a_second(process: u32) -> Duration {
         let mut patience = Patience::with(process);
         patience.set(Duration::from_secs(3600));
@@ -176,7 +181,7 @@ mod tests {
         let pid = shell.id();
         let there =
             |count| until_true(format!("{count} threads"), || threads_from(pid).len() == count);
-        // Two shells and what the second one runs.
+        // Two shells, and the program that the second one runs.
         there(3);
         let ids: Vec<String> = threads_from(pid).iter().map(|(id, _)| id.to_string()).collect();
         Command::new("kill").args(&ids).status().unwrap();
@@ -184,7 +189,7 @@ mod tests {
         there(0);
     }
 
-    /// As it is after a stop by Ctrl-Z.
+    /// This is what a stop by Ctrl-Z looks like.
     #[test]
     fn time_in_which_nobody_looked_does_not_count() {
         let mut patience = Patience::with(u32::MAX);

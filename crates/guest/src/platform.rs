@@ -1,47 +1,48 @@
-//! The processor architectures that guests are booted on: one row each.
+//! The processor architectures of guests, in one row each.
 //!
-//! A kernel's name ends in its architecture, `6.12/arm64`; without one it is an x86-64 kernel.
+//! The name of a kernel ends in its architecture, as in `6.12/arm64`. A kernel without that is an
+//! x86-64 kernel.
 
 use std::fmt;
 
-/// An architecture.
+/// An architecture of guests.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Arch {
-    /// x86-64
+    /// The architecture x86-64.
     X86_64,
-    /// 64-bit Arm
+    /// The architecture arm64 (64-bit Arm).
     Arm64,
 }
 
-/// What a guest of one architecture takes.
+/// What a guest of one architecture needs.
 pub(crate) struct Platform {
-    /// Which.
+    /// The architecture of this row.
     pub arch: Arch,
-    /// Debian's name of it; cloud kernels have it in their packages' names.
+    /// Debian's name of the architecture. The package names of cloud kernels have it, too.
     pub debian: &'static str,
-    /// The emulator.
+    /// The emulator's program.
     pub qemu: &'static str,
-    /// The package that has it.
+    /// The package that has the emulator.
     pub qemu_package: &'static str,
-    /// `-machine` for this many CPUs, where QEMU's usual one will not do.
+    /// The value of `-machine` for this number of CPUs; `None` if QEMU's default fits.
     pub machine: fn(u32) -> Option<&'static str>,
-    /// The processors that can be chosen, the usual one first.
+    /// The available processors, the default first.
     pub processors: &'static [Processor],
-    /// What the kernel's command line begins with: the console, and one reliable clock that orders
+    /// The beginning of the kernel's command line: the console, and one reliable clock that orders
     /// the events of all CPUs.
     pub command_line: &'static str,
-    /// `e_machine` of its programs.
+    /// The ELF `e_machine` of its programs.
     pub elf_machine: object::elf::Machine,
 }
 
-/// A processor that is emulated.
+/// An emulated processor.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Processor {
     /// Its name in targets.
     pub name: &'static str,
-    /// QEMU's word for it.
+    /// QEMU's name of it.
     pub qemu: &'static str,
-    /// Whether it sets the accessed and the dirty bit itself.
+    /// Whether it sets the accessed bit and the dirty bit itself.
     pub sets_bits: bool,
 }
 
@@ -61,13 +62,15 @@ static PLATFORMS: [Platform; 2] = [
         debian: "arm64",
         qemu: "qemu-system-aarch64",
         qemu_package: "qemu-system-arm",
-        // The second interrupt controller serves 8 CPUs. The third takes more, but the kernel's
-        // driver issues a barrier with each interrupt, which would be counted with the flushes'.
+        // Version 2 of the interrupt controller supports 8 CPUs. Version 3 supports more, but the
+        // kernel's driver issues a barrier with each interrupt. That barrier would be counted among
+        // those of flushes.
         machine: |cpus| Some(if cpus <= 8 { "virt,gic-version=2" } else { "virt,gic-version=3" }),
         processors: &[
-            // The architected algorithm of pointer authentication takes most of the time otherwise.
+            // With the architected algorithm, pointer authentication would take most of the time.
             Processor { name: "max", qemu: "max,pauth-impdef=on", sets_bits: true },
-            // No hardware accessed and dirty bits, no flushes of ranges; page-table isolation.
+            // This one has no hardware accessed and dirty bits, and no range flushes. It needs
+            // page-table isolation.
             Processor { name: "cortex-a72", qemu: "cortex-a72", sets_bits: false },
         ],
         command_line: "console=ttyAMA0",
@@ -76,10 +79,10 @@ static PLATFORMS: [Platform; 2] = [
 ];
 
 impl Arch {
-    /// All of them.
+    /// All architectures.
     pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Arm64];
 
-    /// The architecture that a kernel's name asks for; `None` if there is none of that name.
+    /// The architecture in a kernel's name; `None` if the name has an unknown one.
     pub fn of(kernel: &str) -> Option<Arch> {
         match kernel.split_once('/') {
             None => Some(Arch::X86_64),
@@ -87,7 +90,7 @@ impl Arch {
         }
     }
 
-    /// What kernels' names end in.
+    /// The end of kernels' names for this architecture; `None` for x86-64.
     pub fn suffix(self) -> Option<&'static str> {
         match self {
             Arch::X86_64 => None,
@@ -118,7 +121,7 @@ impl fmt::Display for Arch {
 }
 
 impl Platform {
-    /// The processor of this name; without one the usual one.
+    /// The processor with this name, or the default.
     pub fn processor(&self, name: Option<&str>) -> Option<&'static Processor> {
         match name {
             None => self.processors.first(),
@@ -126,7 +129,7 @@ impl Platform {
         }
     }
 
-    /// Whether this program runs on it.
+    /// Whether it is the architecture of this program.
     pub fn is_native(&self) -> bool {
         match self.arch {
             Arch::X86_64 => cfg!(target_arch = "x86_64"),

@@ -1,5 +1,5 @@
 //! The runner's binaries: one for the guest, as its `/init`, and one for this machine, as the guard
-//! of the emulator. They are the same where the guest has this machine's architecture.
+//! of the emulator. If the guest has this machine's architecture, they are the same file.
 
 use crate::error::GuestError;
 use crate::platform::{Arch, Platform};
@@ -7,15 +7,15 @@ use needless_model::foreign;
 use needless_runner::locate::{self, Wanted};
 use std::path::{Path, PathBuf};
 
-/// Both binaries.
+/// The paths of both binaries.
 pub struct Runners {
-    /// Runs here.
+    /// The binary that runs on this machine.
     pub guard: PathBuf,
-    /// Runs in the guest.
+    /// The binary that runs in the guest.
     pub init: PathBuf,
 }
 
-/// Finds both; `named`: the guest's, where it was named.
+/// Finds both binaries. `named`: the path of the guest's binary, if it was given.
 pub fn find(platform: &Platform, named: Option<&Path>) -> Result<Runners, GuestError> {
     let wanted = match platform.arch {
         _ if platform.is_native() => locate::RUNNER,
@@ -37,7 +37,8 @@ fn located(wanted: Wanted) -> Result<PathBuf, GuestError> {
     locate::find_file(wanted).map_err(|places| GuestError::RunnerMissing { name, variable, places })
 }
 
-/// In a guest there is no dynamic linker and no other file.
+/// Checks that a binary is static and of the guest's architecture. A guest has no dynamic linker
+/// and no other file.
 fn check(path: &Path, platform: &Platform) -> Result<(), GuestError> {
     use object::read::elf::{ElfFile64, ProgramHeader};
     let bad = |what: String| GuestError::Runner { what: format!("{} {what}", foreign::path(path)) };

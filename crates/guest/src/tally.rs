@@ -1,10 +1,10 @@
-//! What the emulator's plugin counts: instructions by CPU between the runner's marks.
+//! Reads what the emulator's plugin counts: instructions on each CPU between the runner's marks.
 //!
-//! The plugin (crates/qemu-plugin) writes one line per mark into a pipe, with what was executed
-//! since the mark before: `NUMBER CPU|CPU COUNT INSTRUCTION|…`. It opens the pipe by the name that
-//! it has among this process's descriptors, so nothing lies in the file system. Lines are read as
-//! they come, because a full pipe would stop the guest; they are put together when the guest has
-//! answered, which it does after its last mark.
+//! The plugin (crates/qemu-plugin) writes one line for each mark into a pipe. The line has the
+//! counts since the last mark: `NUMBER CPU|CPU COUNT INSTRUCTION|…`. The plugin opens the pipe by
+//! its name among this process's descriptors, so nothing lies in the file system. Lines are read as
+//! they come, because a full pipe would stop the guest. They are put together when the guest has
+//! answered, which happens after its last mark.
 
 use crate::patience::Patience;
 use needless_model::run::Round;
@@ -15,20 +15,20 @@ use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
-/// What was executed in one phase.
+/// The instructions of one phase, with their counts.
 type Phase = BTreeMap<String, u64>;
 
-/// The plugin's other end.
+/// The reading end of the plugin's pipe.
 pub struct Tally {
-    /// What follows `-plugin`.
+    /// The argument of QEMU's `-plugin`.
     pub argument: String,
-    /// Our own end for writing, open until the plugin has opened it too.
+    /// Our own writing end. It stays open until the plugin has opened the pipe, too.
     door: Option<PipeWriter>,
     lines: Receiver<String>,
 }
 
 impl Tally {
-    /// Finds the plugin and opens the pipe; why not, if it cannot be.
+    /// Finds the plugin and opens the pipe. The error says why that failed.
     pub fn open() -> Result<Tally, String> {
         let plugin = locate::find_file(locate::QEMU_PLUGIN).map_err(|places| {
             let locate::Wanted { name, variable } = locate::QEMU_PLUGIN;
@@ -38,23 +38,23 @@ impl Tally {
         })?;
         let (reader, door) = io::pipe().map_err(|error| format!("no pipe: {error}"))?;
         let pipe = format!("/proc/{}/fd/{}", std::process::id(), door.as_raw_fd());
-        // In QEMU's options a comma is written twice.
+        // A comma in a value of QEMU's options is doubled.
         let path = plugin.to_string_lossy().replace(',', ",,");
         let (sender, lines) = channel();
         std::thread::spawn(move || pass_on(reader, &sender));
         Ok(Tally { argument: format!("{path},out={pipe}"), door: Some(door), lines })
     }
 
-    /// Called when the guest has booted: from now on the pipe ends with the emulator.
+    /// Called when the guest has booted. From now on the pipe ends when the emulator ends.
     pub fn close_door(&mut self) {
         self.door = None;
     }
 
-    /// The rounds that count of the errand that was answered, on CPUs below `cpus`, in order.
+    /// The rounds that count in the answered errand, in order, on CPUs below `cpus`.
     pub fn rounds(&self, cpus: u16, patience: &mut Patience) -> Result<Vec<Vec<Phase>>, String> {
         let mut errand = ErrandTally { cpus, ..ErrandTally::default() };
         loop {
-            let line = self.next(patience).ok_or("QEMU's plugin does not count any more")?;
+            let line = self.next(patience).ok_or("QEMU's plugin stopped counting")?;
             let line = Line::read(&line).ok_or_else(|| format!("the plugin says `{line}`"))?;
             if line.mark == Mark::ErrandEnds {
                 return Ok(errand.counted);
@@ -82,7 +82,7 @@ fn pass_on(reader: PipeReader, sender: &Sender<String>) {
     }
 }
 
-/// Gives each round what was executed in it.
+/// Adds the counted instructions to each round.
 pub fn attach<'a>(
     rounds: impl ExactSizeIterator<Item = &'a mut Round>,
     counted: Vec<Vec<Phase>>,
@@ -96,11 +96,11 @@ pub fn attach<'a>(
     Ok(())
 }
 
-/// The lines of one errand, put together.
+/// Puts together the lines of one errand.
 #[derive(Default)]
 struct ErrandTally {
     cpus: u16,
-    /// The round that is under way, or over: its phases so far.
+    /// The phases so far of the current or last round.
     round: Vec<Phase>,
     counted: Vec<Vec<Phase>>,
 }
@@ -116,7 +116,7 @@ impl ErrandTally {
     }
 }
 
-/// A line of the plugin's.
+/// A line of the plugin.
 #[derive(Debug, PartialEq, Eq)]
 struct Line<'a> {
     mark: Mark,

@@ -1,4 +1,5 @@
-//! Which kernel is booted, and how: `6.12/arm64,cpus=4,append=…`, `./bzImage,modules=DIR,row=7.3`.
+//! The text of a kernel target: which kernel is booted, and how. Examples:
+//! `6.12/arm64,cpus=4,append=…`, `./bzImage,modules=DIR,row=7.3`.
 
 use crate::error::{GuestError, USUAL_TARGETS};
 use crate::image::Image;
@@ -10,53 +11,53 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A `kernel:` target without that word: a kernel and what its guest is like.
+/// A `kernel:` target without that prefix: a kernel, and the options of its guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelTarget {
-    /// Which kernel.
+    /// The kernel to boot.
     pub kernel: Choice,
-    /// The guest.
+    /// The options of the guest.
     pub options: GuestOptions,
 }
 
-/// A kernel as it was asked for.
+/// The kernel that a target names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// One of the cache or the archive: the series (`6.12`) or the build (`6.12.94+deb13`), with the
-    /// architecture unless it is x86-64 (`6.12/arm64`).
+    /// A kernel of the cache or the archive: the series (`6.12`) or the build (`6.12.94+deb13`),
+    /// with the architecture unless it is x86-64 (`6.12/arm64`).
     Named(String),
-    /// A file.
+    /// The user's own image, by its path.
     Own(OwnImage),
 }
 
-/// An image of one's own.
+/// A user's own image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnImage {
-    /// The file.
+    /// The path of the image.
     pub path: PathBuf,
-    /// Where its modules lie; without, everything needed is built in.
+    /// The folder of its modules. Without it, everything needed is built in.
     pub modules: Option<PathBuf>,
-    /// What it runs on.
+    /// The architecture that it runs on.
     pub arch: Arch,
-    /// What it calls itself; empty if it does not tell.
+    /// The release that the image names; empty if it names none.
     pub release: String,
 }
 
-/// What is said of an option that takes the rest, and of those in front of it.
+/// The help for an option that takes the rest of the text, and for the options before it.
 const ROW_LAST: &str =
     "row= takes all that follows up to append=, so a guest's options come before it";
 
 impl KernelTarget {
-    /// A kernel of the cache or the archive.
+    /// Makes a target of a kernel in the cache or the archive.
     pub fn named(name: &str, options: GuestOptions) -> KernelTarget {
         KernelTarget { kernel: Choice::Named(name.to_owned()), options }
     }
 
-    /// Reads `6.12/arm64,cpus=4,mem=2G,row=…,append=…`. What follows `append=` is taken as it is, what
-    /// follows `row=` up to that is the name of a model row.
+    /// Reads `6.12/arm64,cpus=4,mem=2G,row=…,append=…`. The text after `append=` is taken as it is.
+    /// The text between `row=` and `append=` is the name of a model row.
     pub fn parse(text: &str) -> Result<KernelTarget, GuestError> {
         let mistake = |Mistake { what, part, help }: Mistake<'_>| {
-            // Parts are slices of the text.
+            // The part is a slice of the text.
             let start = part.as_ptr().addr() - text.as_ptr().addr();
             GuestError::BadTarget {
                 text: text.to_owned(),
@@ -77,7 +78,7 @@ impl KernelTarget {
         Ok(target)
     }
 
-    /// Whether the options go together, with each other and with the kernel.
+    /// Checks that the options fit each other and the kernel.
     fn check(&self) -> Result<(), String> {
         let GuestOptions { nodes, cpus, processor, row, .. } = &self.options;
         nodes.check(*cpus)?;
@@ -90,13 +91,13 @@ impl KernelTarget {
         let of = |row: &KernelRow| row.config.other.map_or("x86-64", |other| other.name);
         match row.as_ref().map(of) {
             Some(of) if of != arch.to_string() => {
-                Err(format!("row= names a row of {of}, and the kernel is of {arch}"))
+                Err(format!("row= names a row of {of}, but the kernel is for {arch}"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The architecture.
+    /// The architecture of the kernel.
     pub fn arch(&self) -> Arch {
         match &self.kernel {
             Choice::Named(name) => Arch::of(name).unwrap_or(Arch::X86_64),
@@ -104,7 +105,7 @@ impl KernelTarget {
         }
     }
 
-    /// The release, as far as known before it is booted: `6.12`, `7.3.4-mine`.
+    /// The release, as far as it is known before the boot: `6.12`, `7.3.4-mine`.
     pub fn release(&self) -> &str {
         match &self.kernel {
             Choice::Named(name) => name,
@@ -112,8 +113,8 @@ impl KernelTarget {
         }
     }
 
-    /// The model row that it is to be held against, as far as known before it is booted, and whether it is
-    /// its own.
+    /// The model row to compare the kernel with, as far as it is known before the boot, and whether
+    /// it is the kernel's own row.
     pub fn row(&self) -> (KernelRow, bool) {
         if let Some(row) = &self.options.row {
             return (row.clone(), true);
@@ -128,7 +129,7 @@ impl KernelTarget {
     }
 }
 
-/// What is wrong, in which part of the text, and what helps.
+/// A mistake in the text: what is wrong, in which part, and the help.
 struct Mistake<'a> {
     what: String,
     part: &'a str,
@@ -141,7 +142,7 @@ impl<'a> Mistake<'a> {
     }
 }
 
-/// The kernel that a word names: a path has a slash in front, or behind one or two points.
+/// The kernel that a word names. A path begins with a slash, or with one or two points and a slash.
 fn choice(word: &str) -> Result<Choice, Mistake<'_>> {
     if is_path(word) {
         let help = "build one with `make bzImage` (arch/x86/boot/bzImage), for arm64 with `make Image` (arch/arm64/boot/Image)";
@@ -209,7 +210,7 @@ fn take_options<'a>(
         if given.contains("mem") && options.nodes.memory_mib().is_some() && name == "nodes"
             || name == "mem" && options.nodes.memory_mib().is_some()
         {
-            let what = "the nodes say how much memory there is: leave mem= out".to_owned();
+            let what = "leave out mem=: the nodes say how much memory there is".to_owned();
             return Err(Mistake::in_syntax(what, option));
         }
         if !given.insert(name) {
@@ -230,7 +231,7 @@ fn model_row(name: &str) -> Result<KernelRow, Mistake<'_>> {
 fn take_modules(folder: &str, kernel: &mut Choice) -> Result<(), String> {
     match kernel {
         Choice::Named(_) => {
-            Err("modules= goes with an image of one's own; a fetched kernel has its modules"
+            Err("modules= is for an image of your own; a fetched kernel has its own modules"
                 .to_owned())
         }
         Choice::Own(_) if !Path::new(folder).is_dir() => Err(format!("`{folder}` is no folder")),
@@ -241,8 +242,9 @@ fn take_modules(folder: &str, kernel: &mut Choice) -> Result<(), String> {
     }
 }
 
-/// Whether a word can be a series, a build or the name of a kernel that was built here (which begins with a letter, or
-/// with a series), with or without an architecture. It becomes a file's name, so nothing else will do.
+/// Whether a word can be a series, a build, or the name of a kernel that was built here (which
+/// begins with a letter or with a series), with or without an architecture. It becomes a file name,
+/// so nothing else is allowed.
 pub(crate) fn names_a_kernel(word: &str) -> bool {
     let name = word.split('/').next().unwrap_or_default();
     let numbered = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('.');
@@ -251,8 +253,9 @@ pub(crate) fn names_a_kernel(word: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '~'))
 }
 
-/// Whether only a kernel that was built here can have this name: one that begins with a letter, or a series with
-/// something behind it (`6.12+fix`). Debian's own builds are of a series, too, but bear its release (`6.12+deb13`).
+/// Whether only a kernel that was built here can have this name: one that begins with a letter, or
+/// a series followed by more (`6.12+fix`). Debian's own builds belong to a series, too, but name
+/// Debian's release (`6.12+deb13`).
 pub(crate) fn is_own_name(name: &str) -> bool {
     let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let is_series = |text: &str| text.split('.').count() == 2 && text.split('.').all(number);

@@ -1,8 +1,8 @@
 //! Debian's order of package versions (Debian Policy 5.6.12).
 //!
-//! A version is `[epoch:]upstream[-revision]`. Parts are compared as alternating runs of
-//! non-digits and digits; in non-digits `~` comes before everything, even the end, and letters
-//! before all else.
+//! A version is `[epoch:]upstream[-revision]`. Parts are compared as alternating runs of non-digits
+//! and digits. Among non-digits, `~` comes before everything, even the end, and letters come before
+//! all other characters.
 
 use std::cmp::Ordering;
 
@@ -66,7 +66,7 @@ fn compare_text(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Numbers of any length.
+/// Compares two numbers of any length.
 fn compare_number(a: &str, b: &str) -> Ordering {
     let (a, b) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))

@@ -1,4 +1,5 @@
-//! Programs that may never end by themselves: apt waits for ever for a method that met a full disk.
+//! Runs programs that may never end by themselves. For instance, apt waits forever for a method
+//! that met a full disk.
 
 use crate::error::FetchError;
 use crate::guarded::Guarded;
@@ -8,14 +9,15 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// How often it is looked at.
+/// The time between two looks at the program.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A disk with less space is as good as full: what failed for want of space may have been removed.
+/// A disk with less free space than this counts as full, because files of a failed operation may
+/// have been removed.
 const FULL: u64 = 16 << 20;
 
-/// How long a program may get no further although it could run, on a full disk and otherwise. apt gives up on an archive
-/// that does not answer after 30 s.
+/// How long a program may make no progress although it could run, on a full disk and otherwise. apt
+/// gives up on an archive that does not answer after 30 s.
 const PATIENCE: Limits = Limits { full: Duration::from_secs(10), idle: Duration::from_secs(180) };
 
 #[derive(Copy, Clone)]
@@ -24,9 +26,9 @@ struct Limits {
     idle: Duration,
 }
 
-/// Runs a program that writes below `folder`, with nothing to read, and gives what it complains of. It is
-/// ended when nothing below `folder` changes any more, sooner where the disk is full. Time in which it only waited for
-/// a processor does not count.
+/// Runs a program that writes below `folder`, without input, and returns its errors. It is ended
+/// when nothing below `folder` changes any more, and sooner if the disk is full. Time in which it
+/// only waited for a processor does not count.
 pub fn run(command: &Command, folder: &Path) -> Result<Output, FetchError> {
     run_within(command, folder, PATIENCE)
 }
@@ -72,18 +74,18 @@ fn wait(child: &mut Child, program: &str, folder: &Path, limits: Limits) -> Resu
     }
 }
 
-/// Whether the disk that `folder` lies on has no space left, or next to none.
+/// Whether the disk of `folder` has almost no free space.
 pub fn is_full(folder: &Path) -> bool {
     free(folder).is_some_and(|free| free < FULL)
 }
 
-/// Bytes that may still be written on the disk that `folder` lies on.
+/// Free bytes on the disk of `folder`.
 fn free(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     Some(found.f_bavail * found.f_frsize)
 }
 
-/// Bytes of all files below `folder`.
+/// The size of all files below `folder`, in bytes.
 fn below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| -> io::Result<u64> {
@@ -130,8 +132,9 @@ mod tests {
         ));
     }
 
-    /// Three seconds at the lowest priority beside another that spins, where two are the limit: on a machine with more to
-    /// do the shell gets a larger share than its priority says.
+    /// This needs three seconds at the lowest priority, beside a program that spins, and the limit
+    /// is two. (On a machine with more to do, the shell gets a larger share than its priority
+    /// says.)
     #[test]
     fn what_waits_for_a_processor_is_not_ended() {
         if needless_runner::locate::find().is_err() {

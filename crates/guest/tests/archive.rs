@@ -1,12 +1,12 @@
-//! What is said when the archive cannot be reached, or has no such kernel.
+//! The errors if the archive cannot be reached, or has no such kernel.
 #![allow(clippy::unwrap_used)]
 
 use needless_guest::{FetchError, GuestError, kernels};
 use std::fs;
 use std::process::Command;
 
-/// Not a test of its own: the next one starts it with a cache and an archive of its own, which are
-/// named by the environment.
+/// This is not a test by itself. The next test starts it with a cache and an archive of its own,
+/// which the environment names.
 #[test]
 #[ignore = "started by the next test"]
 fn fetch_from_the_archive_of_the_environment() {
@@ -21,7 +21,7 @@ fn fetch_from_the_archive_of_the_environment() {
 fn an_archive_out_of_reach_is_named_as_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    // Nobody listens at port 1.
+    // No program listens on port 1.
     fs::write(path("sources.list"), "deb http://127.0.0.1:1/debian bookworm main\n").unwrap();
     let sources = path("sources.list");
     let configuration = format!(
@@ -43,7 +43,7 @@ fn an_archive_out_of_reach_is_named_as_the_cause() {
     assert!(text.contains("127.0.0.1"), "apt's own words are missing: {text}");
 }
 
-/// Needs the archive.
+/// This needs the archive.
 #[test]
 fn a_build_that_is_gone_is_answered_with_those_that_are_there() {
     let error = kernels::ready("6.12.1+deb13").unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests that take long, which `make test-kernels` runs: those in the module `long`.
+//! Tests that take long, in the module `long`. `make test-kernels` runs them.
 #![allow(clippy::unwrap_used)]
 
 mod long {

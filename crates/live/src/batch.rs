@@ -1,8 +1,8 @@
-//! Many runs, one after the other, on a machine that is made ready once.
+//! Runs many programs, one after the other, on a machine that is prepared once.
 //!
-//! Starting over for every run costs a quarter of a second: a swap device, the keeper, and the
-//! kernel's own preparations for events. A batch keeps all of it between runs, as long as they
-//! need the same of the machine.
+//! To prepare the machine for every run would cost a quarter of a second: for a swap device, the
+//! keeper, and the kernel's own preparations for events. A batch keeps all of that between runs
+//! with equal needs.
 
 use crate::child::Runner;
 use crate::cpus::Chooser;
@@ -13,7 +13,7 @@ use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
 use std::collections::BTreeMap;
 
-/// A machine on which one program runs after the other.
+/// A machine that runs one program after the other.
 pub struct Batch {
     runner: Runner,
     options: LiveOptions,
@@ -21,20 +21,20 @@ pub struct Batch {
     ready: Option<Ready>,
 }
 
-/// A machine made ready.
+/// A prepared machine.
 struct Ready {
-    /// What for.
+    /// The needs that it was prepared for.
     needs: MachineNeeds,
     machine: Machine,
-    /// As it was at the first run.
+    /// The environment at the first run.
     environment: BTreeMap<String, String>,
 }
 
 impl Batch {
-    /// A batch that runs every program with these options.
+    /// Makes a batch that runs every program with these options.
     ///
     /// # Errors
-    /// If there is no runner.
+    /// If the runner is not found.
     pub fn new(options: LiveOptions) -> Result<Batch, LiveError> {
         let chooser = Chooser::new(&options.cpus);
         Ok(Batch { runner: Runner::find()?, options, chooser, ready: None })
@@ -43,10 +43,10 @@ impl Batch {
     /// Runs `program`, as [`crate::run`] does.
     ///
     /// # Errors
-    /// See [`LiveError`]. The batch can be used further.
+    /// See [`LiveError`]. The batch stays usable.
     pub fn run(&mut self, program: &Program) -> Result<TargetRun, LiveError> {
         let chosen = self.chooser.choose(program)?;
-        // Every machine has the CPUs that it has.
+        // The number of CPUs needs no preparation.
         let needs = MachineNeeds { cpus: 0, ..program.machine.clone() };
         let mut ready = match self.ready.take().filter(|ready| ready.needs == needs) {
             Some(ready) => ready,
@@ -65,7 +65,7 @@ impl Batch {
         result
     }
 
-    /// Makes the machine as it was; what could not be undone is told.
+    /// Restores the machine. Returns what could not be undone.
     pub fn close(mut self) -> Option<String> {
         self.ready.take().and_then(|ready| ready.machine.restore())
     }

@@ -1,4 +1,4 @@
-//! The runner's process: found, started, listened to.
+//! The runner's process: finds it, starts it, and reads its answers.
 
 use crate::error::LiveError;
 use crate::machine::Machine;
@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The runner's answers, as long as the keeper lives.
+/// Reads the runner's answers, as long as the keeper lives.
 struct Kept<'a> {
     answers: ChildStdout,
     keeper: BorrowedFd<'a>,
@@ -32,7 +32,7 @@ impl Read for Kept<'_> {
             match poll(&mut events, None) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
-                // The keeper says nothing unasked: its end of the pipe was closed.
+                // The keeper sends nothing unasked, so its end of the pipe was closed.
                 Ok(_) if !events[1].revents().is_empty() => {
                     return Err(io::Error::other("the keeper is gone"));
                 }
@@ -48,7 +48,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Finds the binary, as [`locate::find`] says.
+    /// Finds the binary with [`locate::find`].
     pub fn find() -> Result<Runner, LiveError> {
         if !limits::has_proc() {
             return Err(LiveError::NoProc);
@@ -57,7 +57,7 @@ impl Runner {
         Ok(Runner { path })
     }
 
-    /// Starts the binary with `arguments`, both pipes connected.
+    /// Starts the binary with `arguments` and with pipes to it.
     pub fn start(&self, arguments: &[&str]) -> Result<Child, LiveError> {
         Command::new(&self.path)
             .args(arguments)
@@ -67,7 +67,8 @@ impl Runner {
             .map_err(|error| self.unusable(error))
     }
 
-    /// The machine's environment, with how its processor holds huge pages, where that can be found out.
+    /// The machine's environment. It includes how the processor's TLB holds huge pages, if that can
+    /// be found out.
     pub fn environment(&self) -> BTreeMap<String, String> {
         let mut found = environment();
         let asked = Command::new(&self.path).arg(huge_tlb::VERB).output();
@@ -79,7 +80,8 @@ impl Runner {
         found
     }
 
-    /// Whether the runner itself can open rings of events, as big as those of a run; else why not.
+    /// Whether the runner itself can open event rings of the size that a run needs, or why it
+    /// cannot.
     pub fn rings(&self) -> Result<String, String> {
         let answer = Command::new(&self.path).arg(perf::VERB).stdin(Stdio::null()).output();
         let answer = answer.map_err(|error| self.unusable(error).to_string())?;
@@ -117,7 +119,7 @@ impl Runner {
         let (Some(mut requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(confused("has no pipes"));
         };
-        // If the runner refuses early it says so on its output, which is read below.
+        // If the runner refuses early, it says so in its answer, which is read below.
         let _ = wire::write_message(&mut requests, request);
         drop(requests);
         let mut answers = BufReader::with_capacity(1 << 20, Kept { answers, keeper });

@@ -1,38 +1,39 @@
-//! Which CPUs of this machine a scenario's CPUs 0, 1, … are.
+//! Chooses which CPUs of this machine a scenario's CPUs 0, 1, … are.
 //!
-//! Those that were asked for; else the quietest. How quiet a CPU is, is the share of the time for which
-//! it was not idle (`/proc/stat`: all but `idle` and `iowait`, interrupts and steal included), over
-//! [`INTERVAL`]. Shares are taken in steps of [`STEP`] percent, and among equally quiet CPUs the lowest
-//! numbers are taken, so that a quiet machine gives the same CPUs in every run.
+//! These are the CPUs that were asked for, or else the quietest ones. A CPU is quiet if it was idle
+//! for a large share of the time (`/proc/stat`: only `idle` and `iowait` count as idle, so
+//! interrupts and steal count as busy), over [`INTERVAL`]. Shares are compared in steps of [`STEP`]
+//! percent. Among equally quiet CPUs the lowest numbers are chosen, so that a quiet machine gives
+//! equal CPUs in every run.
 
 use crate::error::LiveError;
 use needless_model::program::Program;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long it is watched which CPUs are quiet.
+/// How long the CPUs are watched.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Percent of busy time that do not make a CPU less quiet: two ticks in the interval.
+/// Percent of busy time that make no difference: two ticks in the interval.
 const STEP: u64 = 10;
 
-/// The CPUs of a program, and how they came to be chosen.
+/// The CPUs of a program, and how they were chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// By the scenario's number.
+    /// The machine's CPUs, in the order of the scenario's numbers.
     pub cpus: Vec<u16>,
-    /// For people.
+    /// How they were chosen, in words.
     pub how: String,
 }
 
-/// Chooses CPUs; watches the machine once at most.
+/// Chooses CPUs. Watches the machine at most once.
 pub struct Chooser {
     asked: Vec<u16>,
     busy: Option<BTreeMap<u16, u64>>,
 }
 
 impl Chooser {
-    /// Those CPUs; empty: the quietest.
+    /// Makes a chooser of these CPUs, or of the quietest ones if the list is empty.
     pub fn new(asked: &[u16]) -> Chooser {
         Chooser { asked: asked.to_vec(), busy: None }
     }
@@ -40,7 +41,8 @@ impl Chooser {
     /// The CPUs for `program`.
     ///
     /// # Errors
-    /// [`LiveError::BadCpus`] for a bad list, [`LiveError::Unsupported`] if the machine has too few.
+    /// [`LiveError::BadCpus`] for a bad list, [`LiveError::Unsupported`] if the machine has too
+    /// few.
     pub fn choose(&mut self, program: &Program) -> Result<Chosen, LiveError> {
         let usable = Usable::here();
         if !self.asked.is_empty() {
@@ -71,7 +73,7 @@ pub fn check_list(asked: &[u16], program: &Program) -> Result<(), LiveError> {
     check(asked, program, &Usable::here())
 }
 
-/// The CPUs that programs may be put on.
+/// The CPUs that are online, and those that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Usable {
     online: Vec<u16>,
@@ -90,7 +92,7 @@ impl Usable {
             Err(_) => Vec::new(),
         };
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
-        // Without the file every CPU that may be used is online: the kernel keeps others out.
+        // If the file is missing, all allowed CPUs count as online: the kernel allows no others.
         let online = online.ok().and_then(|text| parse_list(&text)).unwrap_or(allowed.clone());
         Usable { online, allowed }
     }
@@ -100,12 +102,12 @@ impl Usable {
     }
 }
 
-/// CPUs that a program's threads are on.
+/// The number of CPUs that a program's threads use.
 fn needed(program: &Program) -> usize {
     program.threads.iter().map(|thread| thread.cpu.index() + 1).max().unwrap_or(1)
 }
 
-/// CPUs that its machine is to have.
+/// The number of CPUs that a program's machine must have.
 fn wanted(program: &Program) -> usize {
     needed(program).max(usize::from(program.machine.cpus))
 }
@@ -124,11 +126,11 @@ fn check(asked: &[u16], program: &Program, usable: &Usable) -> Result<(), LiveEr
     let remedy = || format!("CPUs that can be used here: {}", show_list(&usable.both()));
     let bad = |what: String, remedy: String| Err(LiveError::BadCpus { what, remedy });
     if let Some(twice) = twice(asked) {
-        let remedy = "name each CPU once: every one is another CPU of the scenario".to_owned();
+        let remedy = "name each CPU once: each stands for another CPU of the scenario".to_owned();
         return bad(format!("`cpus=`: CPU {twice} is named twice"), remedy);
     }
     if let Some(cpu) = asked.iter().find(|cpu| !usable.online.contains(cpu)) {
-        return bad(format!("`cpus=`: CPU {cpu} is not online, or not there"), remedy());
+        return bad(format!("`cpus=`: CPU {cpu} is not online, or does not exist"), remedy());
     }
     if let Some(cpu) = asked.iter().find(|cpu| !usable.allowed.contains(cpu)) {
         let what =
@@ -143,13 +145,13 @@ fn check(asked: &[u16], program: &Program, usable: &Usable) -> Result<(), LiveEr
     Ok(())
 }
 
-/// The first CPU that a list names a second time.
+/// The first CPU that is in a list a second time.
 pub fn twice(list: &[u16]) -> Option<u16> {
     list.iter().enumerate().find(|(at, cpu)| list[..*at].contains(cpu)).map(|(_, cpu)| *cpu)
 }
 
 fn quietest(has: &[u16], busy: &BTreeMap<u16, u64>, needed: usize) -> Chosen {
-    // A CPU of which nothing is known is taken last.
+    // A CPU without known times is chosen last.
     let share = |cpu: &u16| busy.get(cpu).copied().unwrap_or(100);
     let mut order = has.to_vec();
     order.sort_by_key(|cpu| (share(cpu) / STEP, *cpu));
@@ -173,8 +175,8 @@ fn stat() -> String {
     std::fs::read_to_string("/proc/stat").unwrap_or_default()
 }
 
-/// For how many percent of the time between two texts of `/proc/stat` each CPU was busy. A CPU whose
-/// clock did not move is not known.
+/// The busy share of each CPU between two texts of `/proc/stat`, in percent. A CPU whose clock did
+/// not move has no share.
 fn busy_between(before: &str, after: &str) -> BTreeMap<u16, u64> {
     let (before, after) = (times(before), times(after));
     let share = |(cpu, (busy, all)): (&u16, &(u64, u64))| {
@@ -185,7 +187,7 @@ fn busy_between(before: &str, after: &str) -> BTreeMap<u16, u64> {
     after.iter().filter_map(share).collect()
 }
 
-/// Busy and all ticks of each CPU. Guests' time is part of `user` already.
+/// The busy ticks and all ticks of each CPU. The time of guests is part of `user` already.
 fn times(stat: &str) -> BTreeMap<u16, (u64, u64)> {
     let line = |line: &str| {
         let mut words = line.strip_prefix("cpu")?.split_whitespace();
@@ -195,11 +197,11 @@ fn times(stat: &str) -> BTreeMap<u16, (u64, u64)> {
         let idle = ticks.get(3)? + ticks.get(4).unwrap_or(&0);
         Some((cpu, (all - idle, all)))
     };
-    // The first line is that of all CPUs together, `cpu  …`.
+    // The first line, `cpu  …`, is about all CPUs together.
     stat.lines().filter(|line| !line.starts_with("cpu ")).filter_map(line).collect()
 }
 
-/// `0-3,8`, as the kernel writes lists.
+/// Reads a list in the kernel's form, such as `0-3,8`.
 fn parse_list(text: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -209,7 +211,7 @@ fn parse_list(text: &str) -> Option<Vec<u16>> {
     Some(cpus)
 }
 
-/// As the kernel writes lists.
+/// Writes a list in the kernel's form.
 fn show_list(cpus: &[u16]) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for &cpu in cpus {

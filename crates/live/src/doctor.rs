@@ -1,4 +1,4 @@
-//! What this machine can show, what is in the way, and what helps.
+//! Checks what this machine can show, what prevents the rest, and what the remedies are.
 
 use crate::child::Runner;
 use crate::error::PERFMON_REMEDY;
@@ -13,10 +13,10 @@ use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
     /// Something works less well.
     Warning,
@@ -24,16 +24,16 @@ pub enum State {
     Missing,
 }
 
-/// One check.
+/// A check and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at.
+    /// The name of the thing that was checked.
     pub name: &'static str,
-    /// How it came out.
+    /// The result.
     pub state: State,
-    /// What was found.
+    /// The details, in words.
     pub detail: String,
-    /// What helps, if anything needs help.
+    /// The remedy, if there has to be one.
     pub remedy: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Check {
         Check { name, state, detail: detail.into(), remedy }
     }
 
-    /// The check, or that it cannot be told.
+    /// The check, or one whose result is unknown because the file cannot be seen.
     fn of(name: &'static str, seen: Result<Check, Unseen>) -> Check {
         seen.unwrap_or_else(|unseen| {
             let detail = format!("unknown: {unseen}");
@@ -56,15 +56,17 @@ impl Check {
     }
 }
 
-/// The value of a setting; `None` if this kernel has no such one.
+/// The value of a setting; `None` if this kernel does not have it.
 fn seen(path: &str) -> Result<Option<String>, Unseen> {
     Ok(if is_there(path)? { setting(path) } else { None })
 }
 
-/// Looks at everything; tracefs is mounted meanwhile if that is possible, and nothing else changed.
+/// Makes all checks. tracefs is mounted for their duration if that is possible. Nothing else is
+/// changed.
 pub fn doctor() -> Vec<Check> {
     let environment = environment();
-    // Before tracefs is mounted for the rest, which is written down as well.
+    // This comes before tracefs is mounted for the other checks, because that mount is written down
+    // as well.
     let left_behind = left_behind(&leftovers::standing());
     let tracefs = tracefs_mounted();
     let _mounted = match tracefs.state {
@@ -98,15 +100,15 @@ pub fn doctor() -> Vec<Check> {
     checks
 }
 
-/// Whether this process has the capability where it counts: in the machine's own user namespace. In
-/// any other one it holds for what belongs to that namespace, and nothing that is looked at here
-/// does.
+/// Whether this process has the capability in the machine's own user namespace. In any other
+/// namespace the capability holds only for what belongs to that namespace. Nothing that is checked
+/// here belongs to one.
 fn has_capability(wanted: CapabilitySet) -> bool {
     let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted));
     has && !in_user_namespace()
 }
 
-/// Whether this is a user namespace of its own.
+/// Whether this process is in a user namespace other than the machine's.
 ///
 /// Source: include/linux/proc_ns.h: PROC_USER_INIT_INO (5.10 to 7.3); user_namespaces(7).
 fn in_user_namespace() -> bool {
@@ -137,7 +139,8 @@ fn privilege() -> Check {
     Check::not(name, State::Missing, "neither CAP_PERFMON nor CAP_SYS_ADMIN", PERFMON_REMEDY)
 }
 
-/// Whether the kernel lets everybody read events of all tasks (kernel/events/core.c: perf_is_paranoid).
+/// Whether the kernel lets every user read events of all tasks (kernel/events/core.c:
+/// perf_is_paranoid).
 fn everybody_may() -> bool {
     let level = setting("/proc/sys/kernel/perf_event_paranoid");
     level.is_some_and(|level| level.trim().parse().is_ok_and(|level: i32| level <= -1))
@@ -207,7 +210,7 @@ fn rings() -> Check {
         let detail = "not tried: tracefs is not mounted yet";
         return Check::not(name, State::Warning, detail, "mount tracefs to find out");
     }
-    // The runner opens them, whose rights may be others than ours.
+    // The runner opens the rings, and its rights may differ from ours.
     match Runner::find().map_err(|error| error.to_string()).and_then(|runner| runner.rings()) {
         Ok(how) => Check::ok(name, format!("one per CPU; {how}")),
         Err(error) => Check::not(name, State::Missing, error, PERFMON_REMEDY),
@@ -228,7 +231,7 @@ fn zram() -> Result<Check, Unseen> {
         return Ok(Check::ok(name, "devices can be added"));
     }
     let remedy = "run as root for scenarios that swap";
-    Ok(Check::not(name, State::Warning, "there, but this user may not add devices", remedy))
+    Ok(Check::not(name, State::Warning, "present, but this user may not add devices", remedy))
 }
 
 fn zswap() -> Result<Check, Unseen> {
@@ -290,7 +293,7 @@ fn tlb_counters() -> Result<Check, Unseen> {
     Ok(match text.lines().any(|line| line.starts_with("nr_tlb_")) {
         true => Check::ok(name, "there"),
         false => {
-            Check::ok(name, "not in this kernel (CONFIG_DEBUG_TLBFLUSH); events tell the same")
+            Check::ok(name, "not in this kernel (CONFIG_DEBUG_TLBFLUSH); events show the same")
         }
     })
 }
@@ -343,7 +346,7 @@ fn virtualization(environment: &BTreeMap<String, String>) -> Check {
     }
 }
 
-/// What killed runs left on the machine, and runs that go on.
+/// Checks for changes that killed runs left on the machine, and for runs that still go on.
 fn left_behind(standing: &[Standing]) -> Check {
     let name = "left behind";
     let left = standing.iter().filter_map(|found| match found {
@@ -367,7 +370,7 @@ fn left_behind(standing: &[Standing]) -> Check {
     }
 }
 
-/// What a live run gives with all this.
+/// Sums up what a live run can show here.
 fn what_works(checks: &[Check]) -> Check {
     let missing =
         |name| checks.iter().any(|check| check.name == name && check.state == State::Missing);
@@ -377,7 +380,7 @@ fn what_works(checks: &[Check]) -> Check {
         return Check::not(name, State::Warning, detail, "see above");
     }
     if missing("zram") || !has_capability(CapabilitySet::SYS_ADMIN) {
-        let detail = "model targets; live runs with events, but for scenarios that swap, set huge pages or have \
+        let detail = "model targets; live runs with events, but not of scenarios that swap, set huge pages or have \
              files on ext4";
         return Check::not(name, State::Warning, detail, "see above");
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, with the remedy.
+//! Errors of this crate, with their remedies.
 
 use miette::Diagnostic;
 use needless_runner::limits::{self, NO_PROC};
@@ -9,36 +9,36 @@ use thiserror::Error;
 /// Why there is no result.
 #[derive(Debug, Error, Diagnostic)]
 pub enum LiveError {
-    /// The runner's binary is nowhere.
+    /// The runner's binary was not found.
     #[error("`needless-runner` was not found in {places}")]
     #[diagnostic(help("build it with `make build`, or name it in the variable NEEDLESS_RUNNER"))]
     RunnerMissing {
-        /// Where it was looked for.
+        /// The places that were searched.
         places: String,
     },
-    /// There is no `/proc`.
+    /// `/proc` is not mounted.
     #[error("{}", NO_PROC.0)]
     #[diagnostic(help("{}", NO_PROC.1))]
     NoProc,
     /// The runner cannot be started.
     #[error("`{path}` cannot be started: {error}")]
-    #[diagnostic(help("{}", limits::remedy_of(error).unwrap_or("build it anew with `make build`")))]
+    #[diagnostic(help("{}", limits::remedy_of(error).unwrap_or("rebuild it with `make build`")))]
     RunnerUnusable {
-        /// Which file.
+        /// The path of the binary.
         path: String,
-        /// Why.
+        /// The error of the start.
         error: std::io::Error,
     },
-    /// The runner ended in the middle.
-    #[error("the runner ended before its time: {how}")]
+    /// The runner ended too early.
+    #[error("the runner ended early: {how}")]
     #[diagnostic(help(
-        "its last words, if any, stand above; a SIGKILL was somebody's, or the kernel's for want of memory (`dmesg` tells), and `ulimit -a` shows limits. Run it again"
+        "its last messages, if any, are above; SIGKILL comes from another process, or from the kernel if memory is short (`dmesg` shows that), and `ulimit -a` shows limits. Run it again"
     ))]
     RunnerEnded {
-        /// How, in the system's words.
+        /// How it ended, in the system's words.
         how: String,
     },
-    /// The runner's own trouble, not the scenario's.
+    /// The runner failed, not the scenario.
     #[error("the runner failed: {what}")]
     #[diagnostic(help(
         "{}",
@@ -47,58 +47,58 @@ pub enum LiveError {
             .unwrap_or("`needless doctor` shows what this machine can do")
     ))]
     RunnerFailed {
-        /// What failed.
+        /// The failed action, in words.
         what: String,
         /// The error number, if a system call failed.
         errno: Option<i32>,
     },
-    /// The runner speaks another version, or stopped in the middle.
+    /// The runner has another version of the protocol, or stopped in the middle.
     #[error("the runner {what}")]
     #[diagnostic(help("build `needless` and `needless-runner` together: `make build`"))]
     RunnerConfused {
-        /// What it did.
+        /// What the runner did.
         what: String,
     },
-    /// The process that had changed the machine was killed.
+    /// The keeper, which had changed the machine, was killed.
     #[error(
-        "the keeper, which had changed the machine for the run and was to undo it, ended before its \
-         time ({how}); undone in its place: {undone}"
+        "the keeper, which changes the machine for a run and undoes its changes, ended early ({how}); \
+         undone in its place: {undone}"
     )]
     #[diagnostic(help(
-        "the figures up to then are dropped; `needless doctor` shows whether something is left \
+        "the figures so far are dropped; `needless doctor` shows whether something is left \
          behind, `needless doctor --clean` removes it"
     ))]
     KeeperDied {
-        /// How it ended.
+        /// How it ended, in the system's words.
         how: String,
-        /// What was undone, and what could not be.
+        /// The changes that were undone, and those that could not be undone.
         undone: String,
     },
-    /// The CPUs that were asked for cannot be had.
+    /// The requested CPUs cannot be used.
     #[error("{what}")]
     #[diagnostic(help("{remedy}"))]
     BadCpus {
-        /// Why.
+        /// The reason, in words.
         what: String,
-        /// What would do.
+        /// The remedy.
         remedy: String,
     },
-    /// The machine may not be changed as the scenario needs it.
+    /// This process may not change the machine as the scenario needs it.
     #[error("not permitted: {what}")]
     #[diagnostic(help("{remedy}"))]
     NotPermitted {
-        /// What was refused.
+        /// The refused change, in words.
         what: String,
-        /// What helps, the least privilege first.
+        /// The remedies, the least privilege first.
         remedy: String,
     },
-    /// The scenario needs swap space that cannot be had.
+    /// The scenario needs swap space that cannot be made.
     #[error("the scenario needs swap space on zram: {what}")]
     #[diagnostic(help("{remedy}"))]
     NeedsSwap {
-        /// What is in the way.
+        /// The reason, in words.
         what: String,
-        /// What helps.
+        /// The remedy.
         remedy: String,
     },
     /// A change that the scenario needs cannot be made.
@@ -108,34 +108,32 @@ pub enum LiveError {
         limits::remedy_in(what).unwrap_or("`needless doctor` shows what this machine can do")
     ))]
     CannotPrepare {
-        /// What failed.
+        /// The failed change, in words.
         what: String,
     },
-    /// Another run is going on.
+    /// Another live run is going on.
     #[error("another live run is going on: {holder}")]
-    #[diagnostic(help("both would disturb each other; wait for it, or end it"))]
+    #[diagnostic(help("the two runs would disturb each other; wait for the other one, or end it"))]
     Busy {
-        /// Who.
+        /// The holder of the lock, as the lock file names it.
         holder: String,
     },
-    /// This kernel or machine lacks something.
+    /// The kernel or the machine lacks something that the scenario needs.
     #[error("{what}")]
-    #[diagnostic(help(
-        "the model targets still run; `needless doctor` shows what is missing here"
-    ))]
+    #[diagnostic(help("model targets still run; `needless doctor` shows what is missing here"))]
     Unsupported {
-        /// What.
+        /// The missing thing, in words.
         what: String,
     },
     /// The scenario failed.
     #[error("the scenario failed: {0}")]
     #[diagnostic(help("the model shows the same failure if it is the scenario's fault"))]
     ProgramFailed(Failure),
-    /// Nothing but marked rounds.
-    #[error("{lost} events were lost and no round was left")]
+    /// Events were lost, and there are only marked rounds.
+    #[error("{lost} events were lost, and no round is left")]
     #[diagnostic(help("make the rings larger, or the rounds smaller"))]
     EventsLost {
-        /// How many.
+        /// The number of lost events.
         lost: u64,
     },
 }
@@ -146,7 +144,7 @@ impl LiveError {
         match self {
             LiveError::BadCpus { .. } => 2,
             LiveError::NotPermitted { .. } => 120,
-            // Another kernel may do what this one refuses; what none does was refused before.
+            // Another kernel may do what this one refuses. What no kernel does was refused before.
             LiveError::ProgramFailed(failure) if failure.is_the_programs() => 121,
             LiveError::Unsupported { .. } => 121,
             LiveError::EventsLost { .. } => 122,
@@ -160,7 +158,8 @@ impl From<Failure> for LiveError {
         match failure.kind {
             FailureKind::Unsupported if permission(failure.errno) => LiveError::NotPermitted {
                 what: failure.what,
-                remedy: "run as root, and in no user namespace: `needless doctor` tells".to_owned(),
+                remedy: "run as root, outside of any user namespace; `needless doctor` shows more"
+                    .to_owned(),
             },
             FailureKind::Unsupported => LiveError::Unsupported { what: failure.what },
             FailureKind::Internal if permission(failure.errno) => {
@@ -174,7 +173,7 @@ impl From<Failure> for LiveError {
     }
 }
 
-/// Whether an error number says that something is not permitted.
+/// Whether an error number means that something is not permitted.
 pub fn permission(errno: Option<i32>) -> bool {
     let refused = [rustix::io::Errno::PERM, rustix::io::Errno::ACCESS];
     errno.is_some_and(|errno| refused.iter().any(|refused| refused.raw_os_error() == errno))

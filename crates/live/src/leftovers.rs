@@ -1,4 +1,4 @@
-//! What killed runs left behind: named, and undone.
+//! Names and undoes the changes that killed runs left behind.
 
 use needless_runner::journal::{self, Journal, Standing, Taken, Undone};
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ pub const RUNS: &str = "needless.live";
 /// The lock file of `needless doctor`, which only mounts tracefs.
 pub const DOCTORS: &str = "needless.doctor";
 
-/// Where a lock file lies that this user takes: the machine's for root, else the user's.
+/// The path of a lock file that this user takes: the machine's for root, otherwise the user's own.
 pub fn lock_path(name: &str) -> String {
     let folder = folders().into_iter().next().unwrap_or_else(std::env::temp_dir);
     folder.join(name).to_string_lossy().into_owned()
 }
 
-/// Folders that lock files may lie in, this user's first. Others' are readable.
+/// The folders where lock files may lie, this user's first. The others can be read.
 fn folders() -> Vec<PathBuf> {
     let machines = PathBuf::from("/run/lock");
     let users = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -34,9 +34,9 @@ fn paths() -> impl Iterator<Item = String> {
     paths.into_iter()
 }
 
-/// Every lock file that is held or tells of something left behind. What such files list and is not
-/// so any more goes from them, where this user may do that: somebody may set just that later, and
-/// it is theirs then.
+/// The state of every lock file that is held or lists changes. If a file lists changes that the
+/// machine no longer has, they are removed from it, if this user may do that. Somebody may set the
+/// same values again later, and they are theirs then.
 pub fn standing() -> Vec<Standing> {
     let look = |path: String| {
         let found = journal::look(&path);
@@ -52,7 +52,7 @@ pub fn standing() -> Vec<Standing> {
     paths().map(look).filter(tells).collect()
 }
 
-/// Undoes what killed runs left behind. What belongs to a run that goes on is left alone.
+/// Undoes what killed runs left behind. Changes of a run that still goes on stay.
 pub fn clean() -> Undone {
     let mut all = Undone::default();
     for path in paths() {

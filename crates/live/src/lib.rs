@@ -1,9 +1,9 @@
 //! Runs a scenario on the running kernel.
 //!
-//! The library prepares the machine, starts the runner (`needless-runner`, a process of its own)
-//! once for counts and once for cycles, and puts the results together. Every change to the
-//! machine is made by a keeper process, which undoes it when this process closes the pipe
-//! between them: at the end, after an error, when interrupted, and when killed.
+//! The library prepares the machine and starts the runner (`needless-runner`, a process of its own)
+//! once for counts and once for cycles. It puts the results together. A keeper process makes every
+//! change to the machine. It undoes them when this process closes the pipe between them: at the
+//! end, after an error, when interrupted, and when killed.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod batch;
@@ -36,18 +36,18 @@ use needless_runner::perf::RING_PAGES;
 use needless_runner::wire::Summary;
 use std::collections::BTreeMap;
 
-/// Called with the number of rounds that are there and of those that are asked for.
+/// A function that is called with the number of rounds so far and the number that was asked for.
 pub type Progress = Box<dyn Fn(u32, u32) + Send>;
 
-/// How to run.
+/// The options of a run.
 pub struct LiveOptions {
-    /// Pages of each CPU's event ring; a power of two, or 0: there are no events.
+    /// Pages of each CPU's event ring: a power of two, or 0 for a run without events.
     pub ring_pages: u32,
     /// Whether to run a second time, without events, for the cycles of `measure` blocks.
     pub cycles: bool,
-    /// The CPUs that the scenario's CPUs 0, 1, … are; empty: the quietest.
+    /// The machine's CPUs for the scenario's CPUs 0, 1, …; if empty, the quietest ones.
     pub cpus: Vec<u16>,
-    /// Called after each pass.
+    /// A function that is called after each start of the runner.
     pub progress: Option<Progress>,
 }
 
@@ -57,12 +57,12 @@ impl Default for LiveOptions {
     }
 }
 
-/// Times that the runner is started for rounds that are missing.
+/// How often the runner is started for missing rounds.
 const MOST_PASSES: u32 = 10;
 
-/// What helps a run that others disturb.
-const QUIETER: &str = "wait for what disturbs or end it, or name CPUs that it leaves alone \
-    (`-t live,cpus=2,5`)";
+/// The remedy for a run that others disturb.
+const QUIETER: &str = "wait for the program that disturbs, or end it, or name CPUs that it does not \
+    use (`-t live,cpus=2,5`)";
 
 /// Runs `program` on this machine.
 ///
@@ -81,7 +81,7 @@ pub fn run(program: &Program, options: &LiveOptions) -> Result<TargetRun, LiveEr
     Ok(result)
 }
 
-/// Runs `program` on a machine that is ready for it.
+/// Runs `program` on a machine that is prepared for it.
 fn run_on(
     runner: &Runner,
     machine: &mut Machine,
@@ -97,7 +97,7 @@ fn run_on(
     }
 }
 
-/// The pass that counts, and the one that takes the time.
+/// Runs the pass that counts, and the timing pass.
 fn both_passes(
     runner: &Runner,
     machine: &mut Machine,
@@ -147,7 +147,7 @@ fn both_passes(
     Ok(result)
 }
 
-/// One pass over all rounds; starts the runner again for rounds that are missing.
+/// Runs one pass over all rounds. Starts the runner again for missing rounds.
 fn gather(
     runner: &Runner,
     machine: &mut Machine,
@@ -163,7 +163,7 @@ fn gather(
     collect::gather(request, MOST_PASSES, |request| runner.run(machine, request), progress)
 }
 
-/// Puts both passes together. Cycles are taken from rounds that had the same faults.
+/// Puts both passes together. Cycles come only from rounds with equal faults.
 fn combine(result: &mut TargetRun, counts: Collected, timed: Option<Collected>, asked: u32) {
     let Summary { final_pages, page_tables, witness, unseen, gave_up, .. } = counts.summary;
     result.rounds = counts.rounds.into_values().collect();
@@ -188,7 +188,7 @@ fn combine(result: &mut TargetRun, counts: Collected, timed: Option<Collected>, 
     result.invalid = undecided.map(|why| format!("{why}; {QUIETER}"));
 }
 
-/// Gives each round the cycles of its counterpart; the number of rounds that got none.
+/// Gives each round the cycles of its counterpart. Returns the number of rounds that got none.
 fn take_cycles(rounds: &mut [Round], timed: &BTreeMap<u32, Round>) -> u32 {
     let mut differing = 0;
     for round in rounds {

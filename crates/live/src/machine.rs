@@ -1,8 +1,8 @@
-//! The machine made ready for a scenario, and made as it was again.
+//! Prepares the machine for a scenario, and restores it.
 //!
-//! All changes go through the keeper (`needless-runner --watch`). Dropping a [`Machine`] closes
-//! the pipe and waits until the keeper has undone everything; if this process dies, the pipe
-//! closes by itself.
+//! All changes go through the keeper (`needless-runner --watch`). Dropping a [`Machine`] closes the
+//! pipe and waits until the keeper has undone everything. If this process dies, the kernel closes
+//! the pipe.
 
 use crate::child::Runner;
 use crate::error::{LiveError, permission};
@@ -23,18 +23,18 @@ use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 /// The highest priority of swap space.
 const HIGHEST_PRIORITY: i64 = 32767;
 
-/// A machine made ready.
+/// A prepared machine, with its keeper.
 pub struct Machine {
     keeper: Child,
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
-    /// What a killed run had left behind and was undone before this one.
+    /// The changes of a killed run that were undone before this one.
     undone: Vec<String>,
     /// The disk for a scenario's files.
     disk: Option<String>,
 }
 
-/// How a keeper ended that was to go on.
+/// How a keeper ended too early, and what was undone in its place.
 pub struct KeeperDied {
     how: ExitStatus,
     undone: Vec<String>,
@@ -42,10 +42,11 @@ pub struct KeeperDied {
 }
 
 impl Machine {
-    /// Shows tracefs, and changes nothing else.
+    /// Mounts tracefs if necessary, and changes nothing else.
     pub fn with_tracefs(runner: &Runner) -> Result<Machine, LiveError> {
         let mut machine = Machine::unchanged(runner)?;
-        // For the record of what is changed; whoever else holds it has mounted it, or will.
+        // The lock keeps a list of the change. If another process holds it, that process has
+        // mounted tracefs, or will.
         let holder = format!("process {}, needless doctor", std::process::id());
         let path = lock_path(leftovers::DOCTORS);
         machine.ask(&Change::Lock { path, holder })?;
@@ -84,7 +85,7 @@ impl Machine {
             return Err(LiveError::Unsupported { what });
         }
         for setting in numa::settings(&program.machine.numa) {
-            // What is to be off is off where there is none of it.
+            // A setting that is to be off may be missing.
             if std::path::Path::new(&setting.path).exists() {
                 machine.set(&setting.path, &setting.value)?;
             }
@@ -101,35 +102,35 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The device of the disk that was made for it.
+    /// The device of the disk for the scenario's files.
     pub fn disk(&self) -> Option<&str> {
         self.disk.as_deref()
     }
 
-    /// Has the keeper hold the events that runs record, so that one run after the other starts
-    /// faster. Without the right to events there is nothing to hold, which the runs themselves say.
+    /// Makes the keeper hold the events that runs record, so that the next runs start faster.
+    /// Without the right to see events there is nothing to hold. The runs report that themselves.
     pub fn hold_events(&mut self) -> Result<(), LiveError> {
         self.ask(&Change::HoldEvents).map(|_| ())
     }
 
-    /// Has the keeper kill `child` in the end, if it still runs.
+    /// Makes the keeper kill `child` at the end, if it still runs.
     pub fn kill_at_end(&mut self, child: &Child) -> Result<(), LiveError> {
         let pid = i32::try_from(child.id()).unwrap_or(0);
-        // A runner that is over already needs no killing.
+        // If the runner has ended already, there is nothing to kill.
         self.ask(&Change::KillAtEnd { pid }).map(|_| ())
     }
 
-    /// What a killed run had left behind and was undone before this one.
+    /// The changes of a killed run that were undone before this one.
     pub fn undone_before(&self) -> &[String] {
         &self.undone
     }
 
-    /// Becomes ready, and ends, when the keeper does.
+    /// A descriptor that becomes readable, with end of file, when the keeper ends.
     pub fn keepers_end(&self) -> BorrowedFd<'_> {
         self.replies.get_ref().as_fd()
     }
 
-    /// Whether the keeper ended before its time; then undoes what it would have undone.
+    /// Whether the keeper ended too early. If it did, undoes what the keeper would have undone.
     pub fn died(&mut self) -> Option<KeeperDied> {
         self.requests.as_ref()?;
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -145,7 +146,7 @@ impl Machine {
         Some(KeeperDied { how, undone: clean.done, left: failed.collect() })
     }
 
-    /// Undoes everything; what could not be undone is told.
+    /// Undoes everything. Returns what could not be undone.
     pub fn restore(mut self) -> Option<String> {
         self.close()
     }
@@ -165,7 +166,7 @@ impl Machine {
             return Err(confused("as keeper is gone".to_owned()));
         };
         wire::write_message(requests, change)
-            .map_err(|error| confused(format!("as keeper does not listen: {error}")))?;
+            .map_err(|error| confused(format!("as keeper does not take requests: {error}")))?;
         wire::read_message(&mut self.replies)
             .map_err(|error| confused(format!("as keeper cannot be understood: {error}")))?
             .ok_or_else(|| confused("as keeper stopped".to_owned()))
@@ -199,7 +200,7 @@ impl Machine {
         self.set(THP_ENABLED, value)
     }
 
-    /// Sets the mode of each size of large folios that there is.
+    /// Sets the mode of each size of large folios that the kernel has.
     fn set_mthp(&mut self, modes: Mthp) -> Result<(), LiveError> {
         for (kib, mode) in modes.sizes() {
             let path = mthp_enabled(kib);
@@ -232,15 +233,17 @@ impl Machine {
             }
             Reply::Failed { what, errno } if permission(errno) => Err(LiveError::NotPermitted {
                 what,
-                remedy: "run as root: a disk for the scenario's files is made".to_owned(),
+                remedy: "run as root: the scenario's files need a disk that is made for them"
+                    .to_owned(),
             }),
             Reply::Failed { what, .. } => Err(LiveError::CannotPrepare { what }),
-            _ => Err(LiveError::RunnerConfused { what: "as keeper makes no disk".to_owned() }),
+            _ => Err(LiveError::RunnerConfused { what: "as keeper made no disk".to_owned() }),
         }
     }
 
-    /// Adds a zram device. zswap would sit in front of it and is switched off for the run; pages that two processes have
-    /// in swap are read one at a time, as everything else from zram is.
+    /// Adds a zram device. zswap would take the pages before it, so zswap is switched off for the
+    /// run. Pages that two processes have in swap are read one at a time, like all other pages on
+    /// zram.
     fn add_zram(&mut self, size_bytes: u64) -> Result<(), LiveError> {
         let unseen = |unseen: Unseen| LiveError::CannotPrepare { what: unseen.to_string() };
         let swaps = look("/proc/swaps").map_err(unseen)?.unwrap_or_default();
@@ -272,7 +275,8 @@ impl Machine {
         }
     }
 
-    /// Mounts tracefs where it is not. Without it there are no events; the runner says so.
+    /// Mounts tracefs if it is not mounted. Without it there are no events, which the runner
+    /// reports.
     fn show_tracefs(&mut self) -> Result<(), LiveError> {
         if tracefs::find().is_err() {
             let path = tracefs::PLACES[0].to_owned();

@@ -1,4 +1,4 @@
-//! How live runs behave when something is in the way.
+//! How live runs behave if something prevents them.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -128,7 +128,7 @@ fn two_runs_exclude_each_other() {
         return;
     }
     let long = OpKind::Sleep { duration_ns: Some(Expr::Const(3_000_000_000)) };
-    // Before the round, which may be repeated.
+    // This runs before the round, because a round may be repeated.
     let draft = Draft { count: 1, warmup: 0, ..Draft::new(1, vec![MAP, long], vec![]) };
     let program = draft.program();
     let first = std::thread::spawn(move || try_run(&program));
@@ -139,7 +139,8 @@ fn two_runs_exclude_each_other() {
     first.join().unwrap().unwrap();
 }
 
-/// Somebody who now and then takes every CPU for a moment, by priority, until it is dropped.
+/// Processes with a high priority that take every CPU for a moment now and then, until this is
+/// dropped.
 struct Nuisance(Vec<std::process::Child>);
 
 impl Nuisance {
@@ -189,7 +190,7 @@ fn a_round_that_depends_on_those_before_is_not_repeated_after_others() {
     }
 }
 
-/// Not a test of its own: what the next test does without privilege.
+/// This is not a test by itself: it is what the next test does without privilege.
 #[test]
 #[ignore = "started by the next test"]
 fn an_unprivileged_run() {
@@ -220,7 +221,7 @@ fn without_privilege_there_are_counts_but_no_events() {
     if !root() {
         return;
     }
-    // Copies, since the build's folders may be closed to others.
+    // The test uses copies, because the folders of the build may be closed to other users.
     let folder = std::env::temp_dir().join(format!("needless-nobody-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();

@@ -1,4 +1,4 @@
-//! Nothing is left behind, however a run ends.
+//! Tests that a run leaves nothing behind, however it ends.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -40,7 +40,7 @@ impl Drop for Killed {
     }
 }
 
-/// Somebody else's swap space, for the time of a test.
+/// Swap space of another program, for the duration of a test.
 struct Other(Option<ZramSwap>);
 
 impl Other {
@@ -73,12 +73,12 @@ fn swapping(round: Vec<OpKind>, count: u32) -> Program {
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const MTHP: &str = "/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
 
-/// Modes of huge pages and of smaller ones.
+/// The modes of transparent huge pages and of smaller large folios.
 fn modes() -> [Option<String>; 2] {
     [THP, MTHP].map(|path| fs::read_to_string(path).ok())
 }
 
-/// Not a test of its own: the process that the next test kills.
+/// This is not a test by itself: it is the process that the next test kills.
 #[test]
 #[ignore = "started by the next test"]
 fn a_long_run() {
@@ -157,7 +157,7 @@ fn what_a_killed_run_and_a_killed_keeper_leave_behind_is_named_and_removed() {
         children_named("needless-runner", parent).len() == 2
     });
     until_true("the swap device appears", || swaps().len() == before.len() + 1);
-    // It must not notice.
+    // It must not notice that its keeper is killed.
     kill_process(Pid::from_child(&child.0), Signal::STOP).unwrap();
     let processes = children_named("needless-runner", parent);
     kill_process(keeper_of(parent).unwrap(), Signal::KILL).unwrap();
@@ -190,7 +190,8 @@ fn a_normal_run_leaves_nothing_behind_and_spares_other_swap_space() {
     }
     let thp = modes();
     let tracing = fs::read_dir("/sys/kernel/tracing").map_or(0, Iterator::count);
-    // Somebody else's swap space. `add` takes the highest priority; it is lowered afterwards.
+    // This is another program's swap space. `add` takes the highest priority, which is lowered
+    // afterwards.
     let other = Other::new();
     let device = other.device();
     lower_priority(&device);

@@ -1,4 +1,5 @@
-//! Processes on the running kernel: what they do is the model's, and however they end nothing of them stays.
+//! Forked processes on the running kernel: they do what the model says, and nothing of them stays,
+//! however they end.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -18,7 +19,7 @@ const FORK: OpKind = OpKind::Call(CallExpr::Fork { process: CHILD });
 const WAIT: OpKind = OpKind::Call(CallExpr::Wait { process: CHILD });
 const LONG: OpKind = OpKind::Sleep { duration_ns: Some(Expr::Const(60_000_000_000)) };
 
-/// The program of `draft` with a process on CPU 1 that does `body`.
+/// The program of `draft`, with a process on CPU 1 that executes `body`.
 fn with_child(draft: Draft, body: Vec<OpKind>) -> Program {
     let mut program = Draft { second: None, ..draft }.program();
     let texts = &mut program.op_texts;
@@ -37,7 +38,7 @@ fn forks(body: Vec<OpKind>) -> Program {
     with_child(Draft { warmup: 0, count: 3, ..Draft::new(4, vec![MAP], round) }, body)
 }
 
-/// All processes of the runner's that `parent` has, their children included.
+/// All runner processes that `parent` started, and their children.
 fn family(parent: u32) -> Vec<u32> {
     let runners = children_named("needless-runner", parent);
     let more = runners.iter().flat_map(|runner| children_named("needless-runner", *runner));
@@ -49,7 +50,7 @@ fn alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// The child of a runner of ours, once there is one.
+/// Waits for the child of a runner that this test started.
 fn the_child() -> u32 {
     let me = std::process::id();
     let child = || {
@@ -65,8 +66,8 @@ fn parent_of(child: u32) -> u32 {
     rest.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Runs until a start was undisturbed. In each round two stores copy while both live; the four that come when the child
-/// is gone find pages that are nobody else's.
+/// Repeats the run until it is undisturbed. In each round two stores copy pages while both
+/// processes live. The four stores after the child's end find pages that no other process maps.
 fn copies_two_pages_and_reuses_four(program: &Program) {
     let expected = "loc:MM(ALL) WP loc:MM(1) WP loc:MM(1) WP WP WP WP";
     for _ in 0..8 {
@@ -100,7 +101,7 @@ fn a_child_copies_what_it_writes_and_leaves_its_parent_the_rest() {
     copies_two_pages_and_reuses_four(&program);
 }
 
-/// What a child had goes away without a flush, and nothing of the other program is in the figures.
+/// The child's pages go away without a flush, and the figures include nothing of the other program.
 #[test]
 fn a_child_goes_on_with_another_program() {
     let _turn = turn();
@@ -140,11 +141,11 @@ fn a_process_that_runs_already_is_not_forked_again() {
     no_process_is_left();
 }
 
-/// A control group of a process's own that has no room for another task.
+/// A control group for one process, which has no room for another task.
 struct Full(PathBuf);
 
 impl Full {
-    /// `None` where control groups do not limit tasks.
+    /// Puts the process `pid` into a new group. `None` if control groups do not limit tasks here.
     fn with(pid: u32) -> Option<Full> {
         let alone = Path::new("/sys/fs/cgroup/pids");
         let above = if alone.exists() { alone } else { Path::new("/sys/fs/cgroup") };

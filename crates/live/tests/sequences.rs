@@ -1,4 +1,4 @@
-//! Real runs, compared with what captures of real kernels show.
+//! Compares real runs with what captures of real kernels show.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,8 +1,8 @@
 //! Accounts: what a run amounts to, round by round and as a whole.
 //!
 //! An account is a pure fold of a target's events. It holds every counter of every round, the
-//! rounds grouped by canonical sequence, the needless findings, and for each thing that is not
-//! known the reason why.
+//! rounds grouped by canonical sequence, the needless findings, and a reason for each value that is
+//! not known.
 
 use crate::addr::{ProcessId, ThreadId};
 use crate::agreement::SwapCounts;
@@ -26,81 +26,82 @@ pub type Classes = BTreeMap<FaultClass, u64>;
 /// One round, accounted for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundAccount {
-    /// Its counters, but for [`Counter::Cycles`]: see [`Account::value`].
+    /// The round's counters except [`Counter::Cycles`], which [`Account::value`] gives.
     pub counters: Counters,
-    /// Those of each process by itself, in the program's order; empty if there is only one.
+    /// The counters of each process, in the program's order; empty if there is only one process.
     pub processes: Vec<Counters>,
-    /// Its faults by class; `None`: unknown.
+    /// The round's faults by class; `None`: unknown.
     pub classes: Option<Classes>,
-    /// Its canonical sequence; `None` if the target has no events.
+    /// The round's canonical sequence; `None` if the target has no events.
     pub sequence: Option<Sequence>,
     /// Whether the target shows the interrupts of [`crate::event::EventKind::TableSync`].
     pub syncs: bool,
-    /// The tokens of it before which a processor may take a spurious fault ([`EventKind::MayFault`]).
+    /// Positions in the sequence before which a processor may take a spurious fault
+    /// ([`EventKind::MayFault`]).
     pub may_fault: Vec<usize>,
-    /// What happened, with verdicts; events are numbered from the round's first one.
+    /// What happened, with verdicts. Events are numbered from the round's first one.
     pub seen: Vec<Counted>,
-    /// The instructions that were counted, by phase; empty where nothing counts them.
+    /// The counted instructions by phase; empty if nothing counts instructions.
     pub instructions: Phases,
-    /// Of these what flushes executed.
+    /// The instructions that flushes executed.
     pub executed: Executed,
-    /// Pages that went to swap and came back, as a real kernel counted them.
+    /// Pages swapped out and in, as a real kernel counted them.
     pub counted: SwapCounts,
-    /// The same as events tell it.
+    /// Pages swapped out and in, by the round's events.
     pub modelled: SwapCounts,
 }
 
-/// Rounds that are accounted for alike.
+/// A kind of round: rounds whose accounts are equal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kind<T = RoundAccount> {
-    /// What they amount to.
+    /// The account that these rounds share.
     pub account: T,
-    /// How many there are.
+    /// The number of these rounds.
     pub rounds: usize,
-    /// The position of the first one.
+    /// The position of the first of these rounds.
     pub first: usize,
-    /// The number of the first one.
+    /// The round number of the first of these rounds.
     pub index: u32,
-    /// The number of that one's first event.
+    /// [`Event::seq`] of the first event of the first of these rounds.
     pub first_seq: u64,
 }
 
-/// A round among all.
+/// One round of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundAt {
-    /// Its number.
+    /// The round's number.
     pub index: u32,
-    /// Its kind: a position in [`Account::kinds`].
+    /// The round's kind: a position in [`Account::kinds`].
     pub kind: usize,
-    /// The number of its first event.
+    /// [`Event::seq`] of the round's first event.
     pub first_seq: u64,
-    /// What each `measure` block took.
+    /// The time that each `measure` block took.
     pub cycles: Vec<TimedBlock>,
 }
 
-/// A target's run, accounted for.
+/// The account of a target's run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// Its kinds of round, in the order of their first ones.
+    /// The kinds of rounds, in the order of their first rounds.
     pub kinds: Vec<Kind>,
-    /// Rounds in all.
+    /// The number of rounds.
     pub total: usize,
     /// Every round; empty if only kinds were asked for.
     pub rounds: Vec<RoundAt>,
-    /// For each counter without value, why. Keys are counter names, [`FAULTS_BY_CLASS`] and
-    /// [`SEQUENCE`].
+    /// For each counter without a value, the reason. Keys are counter names, [`FAULTS_BY_CLASS`]
+    /// and [`SEQUENCE`].
     pub unknown: BTreeMap<String, String>,
     /// Whether the target can show cycles.
     timed: bool,
 }
 
-/// The name under which targets list that they have no event sequence.
+/// The key in a target's list of unseen things that says: there is no event sequence.
 pub const SEQUENCE: &str = "sequence";
 
-/// The name under which targets list that they have no events at all.
+/// The key in a target's list of unseen things that says: there are no events at all.
 pub const EVENTS: &str = "events";
 
-/// What a target that does not show `name` cannot show either.
+/// The other things that a target cannot show if it does not show `name`.
 fn hides(name: &str) -> Vec<&'static str> {
     let counters = |wanted: fn(&[What]) -> bool| {
         let counted = move |counter: &&Counter| match counter.fold() {
@@ -129,7 +130,7 @@ fn hides(name: &str) -> Vec<&'static str> {
     }
 }
 
-/// What the target cannot show, with what follows from that.
+/// Everything that the target cannot show: what it lists, and what follows from that.
 fn unseen(told: &BTreeMap<String, String>, kinds: &[Folded]) -> BTreeMap<String, String> {
     let mut all = told.clone();
     for (name, reason) in told {
@@ -142,7 +143,7 @@ fn unseen(told: &BTreeMap<String, String>, kinds: &[Folded]) -> BTreeMap<String,
     all
 }
 
-/// Whether every round has the counter from the kernel itself, without any event.
+/// Whether the kernel itself counts this in every round, so that no event is needed.
 fn counted_by_kernel(kinds: &[Folded], name: &str) -> bool {
     let Some(Fold::Kernel(line, _)) = Counter::by_name(name).map(Counter::fold) else {
         return false;
@@ -153,11 +154,11 @@ fn counted_by_kernel(kinds: &[Folded], name: &str) -> bool {
 /// How a figure is spread over the rounds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// The most frequent value (of equally frequent ones the smallest).
+    /// The most frequent value; the smallest one if several are equally frequent.
     pub mode: u64,
-    /// Rounds that have it.
+    /// The number of rounds that have the mode.
     pub equal: usize,
-    /// Rounds in all.
+    /// The number of rounds.
     pub of: usize,
     /// The smallest value.
     pub min: u64,
@@ -168,12 +169,12 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`; `None` without values.
+    /// The spread of `values`; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = u64>) -> Option<Spread> {
         Spread::weighed(values.into_iter().map(|value| (value, 1)))
     }
 
-    /// The spread of values of which there are so many each.
+    /// The spread of values, each with the number of rounds that have it.
     fn weighed(values: impl IntoIterator<Item = (u64, usize)>) -> Option<Spread> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
         for (value, rounds) in values {
@@ -199,16 +200,16 @@ impl Spread {
 /// Rounds that share a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group<T> {
-    /// What they share.
+    /// The shared value.
     pub value: T,
-    /// How many there are.
+    /// The number of these rounds.
     pub rounds: usize,
-    /// The position of the first one.
+    /// The position of the first of these rounds.
     pub first: usize,
 }
 
 impl Account {
-    /// The account of a run of `program`, every round kept.
+    /// The account of a run of `program`, with every round kept.
     pub fn of(program: &Program, run: &TargetRun) -> Account {
         let mut folding = Folding::new(program, true);
         run.rounds.iter().for_each(|round| folding.add(round));
@@ -236,7 +237,7 @@ impl Account {
         account
     }
 
-    /// Names a reason for every counter that has no value in some round.
+    /// Adds a reason for every counter that has no value in some round.
     fn explain_unknown(&mut self) {
         for &counter in Counter::ALL {
             let missing = match counter {
@@ -256,7 +257,7 @@ impl Account {
             }
         }
         if self.kinds.iter().any(|kind| kind.account.classes.is_none()) {
-            let reason = "the target does not tell faults apart";
+            let reason = "the target does not distinguish faults";
             self.unknown.entry(FAULTS_BY_CLASS.to_owned()).or_insert_with(|| reason.to_owned());
         }
     }
@@ -266,7 +267,7 @@ impl Account {
         Some(&self.kinds[self.rounds.get(at)?.kind].account)
     }
 
-    /// Whether the instructions that flush are known of every round.
+    /// Whether the flush instructions of every round are known.
     pub fn counts_instructions(&self) -> bool {
         self.total > 0 && self.kinds.iter().all(|kind| !kind.account.executed.phases.is_empty())
     }
@@ -279,8 +280,8 @@ impl Account {
         }
     }
 
-    /// The counter's spread over the rounds where it is known; `None` if there are none.
-    /// [`Spread::of`] tells how many there are.
+    /// The counter's spread over the rounds that have a value; `None` if no round has one. The
+    /// result of [`Spread::of`] includes the number of these rounds.
     pub fn spread(&self, counter: Counter) -> Option<Spread> {
         if counter == Counter::Cycles {
             return Spread::of(self.rounds.iter().filter_map(|round| self.value(round, counter)));
@@ -289,7 +290,8 @@ impl Account {
         Spread::weighed(values.filter_map(|k| Some((k.account.counters.get(counter)?, k.rounds))))
     }
 
-    /// The spread of one process's part of the counter; `None` if it is not known, or there is only one process.
+    /// The spread of one process's share of the counter. `None` if the share is unknown or there is
+    /// only one process.
     pub fn spread_of(&self, process: ProcessId, counter: Counter) -> Option<Spread> {
         let values = self.kinds.iter().filter_map(|kind| {
             let counters = kind.account.processes.get(process.index())?;
@@ -303,7 +305,7 @@ impl Account {
         self.spread(counter).map(|spread| spread.mode)
     }
 
-    /// The most frequent faults by class, with the number of rounds that have it.
+    /// The most frequent faults by class, with the number of rounds that have them.
     pub fn typical_classes(&self) -> Option<(&Classes, usize)> {
         let classes =
             self.kinds.iter().filter_map(|kind| Some((kind.account.classes.as_ref()?, kind)));
@@ -318,7 +320,7 @@ impl Account {
         group(sequences.unwrap_or_default())
     }
 
-    /// The kind of the first of the rounds that have the most frequent sequence.
+    /// The kind of the first round that has the most frequent sequence.
     pub fn typical_kind(&self) -> Option<&Kind> {
         if self.unknown.contains_key(SEQUENCE) {
             return None;
@@ -327,7 +329,7 @@ impl Account {
         self.kinds.iter().find(|kind| kind.first == first)
     }
 
-    /// Every needless finding with how often it occurs in all rounds, most frequent first.
+    /// Every needless finding with its count over all rounds, most frequent first.
     pub fn findings(&self) -> Vec<(Finding, u64)> {
         let mut counts: BTreeMap<Finding, u64> = BTreeMap::new();
         for kind in &self.kinds {
@@ -340,12 +342,12 @@ impl Account {
         findings
     }
 
-    /// All cycles measured, in order.
+    /// All measured cycles, in order.
     pub fn cycles(&self) -> Vec<u64> {
         self.blocks().map(|block| block.cycles).collect()
     }
 
-    /// Those of one process.
+    /// The measured cycles of one process, in order.
     pub fn cycles_of(&self, process: ProcessId) -> Vec<u64> {
         self.blocks().filter(|block| block.process == process).map(|block| block.cycles).collect()
     }
@@ -355,7 +357,7 @@ impl Account {
     }
 }
 
-/// Rounds of equal values, most frequent first, then in order of appearance.
+/// Groups rounds by value: most frequent first, then in order of appearance.
 fn group<'a, T: Ord + Copy>(kinds: impl IntoIterator<Item = (T, &'a Kind)>) -> Vec<Group<T>> {
     let mut groups: BTreeMap<T, (usize, usize)> = BTreeMap::new();
     for (value, kind) in kinds {
@@ -384,7 +386,7 @@ impl RoundAccount {
                 .map(|process| Counters::of_process(program, ProcessId(process as u16), &seen))
                 .collect(),
         };
-        // What is made of flushes that the target cannot show is nothing to tell.
+        // The target cannot show flushes, so nothing can be said about what they caused.
         if unseen.contains_key("flushes") {
             seen.retain(|seen| {
                 !matches!(seen.what, What::Shootdown | What::LocalFlush | What::Interrupt)
@@ -427,7 +429,8 @@ impl RoundAccount {
         Some((self.counters.get(Counter::MinorFaults)?, self.counters.get(Counter::MajorFaults)?))
     }
 
-    /// The model's sequence as this target would show it, and before which of its tokens a processor may take a fault.
+    /// The model's sequence as this target would show it, and the positions in it before which a
+    /// processor may take a fault.
     pub fn shown_of<'m>(
         &self,
         model: &'m RoundAccount,
@@ -442,14 +445,16 @@ impl RoundAccount {
         })
     }
 
-    /// Whether a real round and the model's agree in the sequence and, where both know them, minor and major
-    /// faults; of spurious faults that are the processor's choice it may have as many as it took. Where the kernel shows
-    /// no sequence, the instructions that flush stand for it. `None` if both are missing.
+    /// Whether a real round agrees with the model's in the sequence and, where both sides know
+    /// them, in minor faults, major faults and told pages. The processor chooses whether some
+    /// spurious faults happen, so the real round may have any number of these. If the kernel shows
+    /// no sequence, the flush instructions are compared instead. `None` if both are missing.
     pub fn agrees(&self, model: &RoundAccount) -> Option<bool> {
         self.chosen_faults(model).map(|chosen| chosen.is_some())
     }
 
-    /// The same, with the number of spurious faults that it took, if they agree.
+    /// Compares as [`RoundAccount::agrees`] does. If the rounds agree, the result includes the
+    /// number of spurious faults that the processor took.
     pub fn chosen_faults(&self, model: &RoundAccount) -> Option<Option<u64>> {
         let same = |counter, more| match (self.counters.get(counter), model.counters.get(counter)) {
             (Some(a), Some(b)) => a == b + more,
@@ -467,7 +472,7 @@ impl RoundAccount {
     }
 }
 
-/// The thread's name in the scenario; `-` for anybody else.
+/// The thread's name in the scenario; `-` for any other thread.
 pub fn thread_name(program: &Program, thread: Option<ThreadId>) -> &str {
     thread.and_then(|id| program.threads.get(id.index())).map_or("-", |thread| &thread.name)
 }
@@ -491,7 +496,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Events from `cpu F reason pages` (`f`: of a stranger), `cpu P page code`, `cpu M mark`.
+    /// Events from `cpu F reason pages` (`f`: of a thread outside the scenario), `cpu P page code`,
+    /// `cpu M mark`.
     pub(crate) fn events(raw: &str) -> Vec<Event> {
         let lines = raw.split(',').filter(|line| !line.trim().is_empty());
         lines.enumerate().map(|(seq, line)| event(seq as u64, line)).collect()

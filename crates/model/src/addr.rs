@@ -1,7 +1,7 @@
 //! Addresses and identifiers.
 //!
-//! Each is a newtype with explicit conversions, so that a page number is never
-//! taken for a byte address, nor a CPU for a thread.
+//! Each is a newtype with explicit conversions, so nobody can mistake a page number for a byte
+//! address, or a CPU for a thread.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -29,7 +29,7 @@ impl Vpn {
         Vpn(self.0 + pages)
     }
 
-    /// The pages from `start` to here.
+    /// The number of pages from `start` to this page.
     pub const fn since(self, start: Vpn) -> u64 {
         self.0 - start.0
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Vpn {
 /// A half-open range of virtual pages.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PageRange {
-    /// First page.
+    /// The first page.
     pub start: Vpn,
     /// One past the last page.
     pub end: Vpn,
@@ -61,12 +61,12 @@ impl PageRange {
         PageRange::new(page, 1)
     }
 
-    /// Number of pages.
+    /// The number of pages.
     pub const fn pages(self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// Whether there is no page in it.
+    /// Whether the range has no page.
     pub const fn is_empty(self) -> bool {
         self.end.0 <= self.start.0
     }
@@ -81,12 +81,12 @@ impl PageRange {
         self.start.0 < other.end.0 && other.start.0 < self.end.0
     }
 
-    /// The pages that both ranges hold (empty if none).
+    /// The pages that both ranges contain (an empty range if there are none).
     pub fn intersect(self, other: PageRange) -> PageRange {
         PageRange { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 
-    /// The smallest range that holds both; an empty range adds nothing.
+    /// The smallest range that contains both. An empty range adds nothing.
     pub fn hull(self, other: PageRange) -> PageRange {
         match (self.is_empty(), other.is_empty()) {
             (true, _) => other,
@@ -101,10 +101,10 @@ impl PageRange {
     }
 }
 
-/// Pages that one translation maps: a power of two of them, aligned to their number.
+/// The pages that one translation maps: a power of two of them, aligned to their number.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Span {
-    /// First page.
+    /// The first page.
     pub start: Vpn,
     /// The number of pages as a power of two (0: a base page).
     pub order: u8,
@@ -123,13 +123,13 @@ impl Span {
         Span { start: page, order: 0 }
     }
 
-    /// Its pages.
+    /// The span's pages.
     #[inline]
     pub const fn range(self) -> PageRange {
         PageRange::new(self.start, 1 << self.order)
     }
 
-    /// Whether `page` is one of them.
+    /// Whether `page` is one of the span's pages.
     #[inline]
     pub const fn contains(self, page: Vpn) -> bool {
         page.0 >> self.order == self.start.0 >> self.order
@@ -141,14 +141,14 @@ impl Span {
 pub struct Pfn(pub u32);
 
 impl Pfn {
-    /// The frame that maps `page`, if this one maps the first page of `span`.
+    /// The frame of `page`, if this is the frame of the first page of `span`.
     #[inline]
     pub const fn of_page(self, span: Span, page: Vpn) -> Pfn {
         Pfn(self.0 + page.since(span.start) as u32)
     }
 }
 
-/// A table of a page table, among those of its level.
+/// A table of a page table: its number among the tables of its level.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TableId(pub u32);
 
@@ -159,7 +159,7 @@ impl TableId {
     }
 }
 
-/// A CPU, numbered as Linux numbers them.
+/// A CPU, by Linux's number.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct CpuId(pub u16);
 
@@ -176,7 +176,7 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// A thread of the scenario, in the order in which the scenario declares them.
+/// A thread of the scenario, by its position in the scenario's declarations.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ThreadId(pub u16);
 
@@ -187,14 +187,14 @@ impl ThreadId {
     }
 }
 
-/// A process of the scenario, in the order in which the scenario declares them.
+/// A process of the scenario, by its position in the scenario's declarations.
 #[derive(
     Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
 )]
 pub struct ProcessId(pub u16);
 
 impl ProcessId {
-    /// The one that is there from the start.
+    /// The process that exists from the start.
     pub const FIRST: ProcessId = ProcessId(0);
 
     /// The process as an index into the scenario's processes.
@@ -203,7 +203,7 @@ impl ProcessId {
     }
 }
 
-/// A pin that a scenario names.
+/// A pin that a scenario names, by its number.
 #[derive(
     Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
 )]
@@ -242,7 +242,7 @@ impl NodeId {
     }
 }
 
-/// What memory is of: an `anon_vma`. 0 is none.
+/// The object that memory belongs to: a file, shared memory, or an `anon_vma`. 0 means none.
 #[derive(Copy, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId(pub u16);
 

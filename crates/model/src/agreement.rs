@@ -1,10 +1,10 @@
-//! Agreement: whether a real kernel did what the model says.
+//! Agreement: whether a real kernel did what the model predicts.
 //!
-//! Compared are, round by round, the canonical sequences and, where both sides know them, minor
-//! and major faults and the pages that went to swap and came back; and at the end the state of
-//! each page. Where a kernel shows no sequence (arm64), the instructions that flush stand for it, phase by phase; without
-//! these nothing is decided. What is left out, and why, is in
-//! `docs/agreement.md`.
+//! Each round is compared by its canonical sequence. Minor and major faults and the pages swapped
+//! out and in are compared where both sides know them. At the end, the state of each page is
+//! compared. Where a kernel shows no sequence (arm64), the flush instructions are compared instead,
+//! phase by phase; without them nothing is decided. `docs/agreement.md` says what is left out, and
+//! why.
 
 use crate::account::{Account, SEQUENCE};
 use crate::event::EventKind;
@@ -14,30 +14,30 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How far a real run and the model's run of the same program agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// Rounds compared.
+    /// The number of rounds compared.
     pub rounds: usize,
     /// Positions of rounds that differ.
     pub differing: Vec<usize>,
-    /// Rounds that are equal but for faults that the processor may take or not
-    /// ([`MayFault`](crate::event::EventKind::MayFault)), and took.
+    /// The number of rounds that are equal except for faults that the processor chose to take
+    /// ([`MayFault`](crate::event::EventKind::MayFault)).
     pub chosen: usize,
-    /// Pages that are in another state at the end.
+    /// Pages whose states differ at the end.
     pub final_pages: Vec<PageDifference>,
-    /// Why no sequence could be compared, if so.
+    /// Why no sequence could be compared; `None` if sequences were compared.
     pub undecided: Option<String>,
-    /// Rounds with equal minor and major faults, of those where both sides know them: what is
-    /// left to compare without events.
+    /// The rounds with equal minor and major faults, and the rounds for which both sides know them.
+    /// Without events, only these counts can be compared.
     pub rusage: (usize, usize),
 }
 
-/// A page that is in another state at the end.
+/// A page whose states differ at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageDifference {
-    /// Its name.
+    /// The page's name.
     pub page: String,
-    /// Its state on the real kernel.
+    /// The page's state on the real kernel.
     pub real: String,
-    /// Its state in the model.
+    /// The page's state in the model.
     pub model: String,
 }
 
@@ -46,7 +46,7 @@ pub struct PageDifference {
 pub struct Side<'a> {
     /// The run.
     pub run: &'a TargetRun,
-    /// What it amounts to.
+    /// The account of the run.
     pub account: &'a Account,
 }
 
@@ -63,7 +63,8 @@ impl Agreement {
         let undecided = blind(real.account, model.account);
         let undecided = undecided.or_else(|| (rounds == 0).then(|| "no round was run".to_owned()));
         if undecided.is_some() {
-            // Where somebody counts for each round, what is left to compare may differ all the same.
+            // If instructions were counted in some round, a difference in fault counts is still
+            // reported.
             let counts = |account: &Account| {
                 account.kinds.iter().any(|kind| !kind.account.instructions.is_empty())
             };
@@ -87,18 +88,18 @@ impl Agreement {
         Agreement { rounds, differing, chosen, final_pages, undecided, rusage }
     }
 
-    /// Rounds that are equal.
+    /// The number of equal rounds.
     pub fn equal(&self) -> usize {
         self.rounds - self.differing.len()
     }
 
-    /// Whether every round was compared and is equal, and every page ended as it should.
+    /// Whether every round was compared and is equal, and every page ended in the same state.
     pub fn is_exact(&self) -> bool {
         self.undecided.is_none() && self.differing.is_empty() && self.final_pages.is_empty()
     }
 }
 
-/// Why nothing is decided by what kernels show of faults and flushes, if so.
+/// Why the faults and flushes that a kernel shows decide nothing; `None` if they do.
 fn blind(real: &Account, model: &Account) -> Option<String> {
     let several = real.kinds.iter().any(|kind| !kind.account.processes.is_empty());
     let mixed = real.unknown.get(INSTRUCTIONS_OF_PROCESSES).filter(|_| several);
@@ -110,7 +111,7 @@ fn blind(real: &Account, model: &Account) -> Option<String> {
     }
     let missing = |account: &Account| account.unknown.get(SEQUENCE).cloned();
     let reason = missing(real).or_else(|| missing(model))?;
-    // They were counted, and are not the scenario's alone.
+    // Instructions were counted, but not only the scenario's own.
     let goes_on = real.kinds.iter().any(|kind| !kind.account.instructions.is_empty());
     Some(if goes_on {
         "a process goes on with another program, whose flushes are counted with the others"
@@ -120,20 +121,20 @@ fn blind(real: &Account, model: &Account) -> Option<String> {
     })
 }
 
-/// Pages that went to swap and came back in a round.
+/// Pages swapped in and out in a round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct SwapCounts([Option<u64>; 4]);
 
 impl SwapCounts {
-    /// The lines of `/proc/vmstat` that count the same. Pages of zeros have lines of their own.
+    /// The lines of `/proc/vmstat` with these counts. Pages of zeros have their own lines.
     pub const NAMES: [&str; 4] = ["pswpin", "pswpout", "swpin_zero", "swpout_zero"];
 
-    /// What a real kernel counted.
+    /// The counts of a real kernel.
     pub fn counted(round: &Round) -> SwapCounts {
         SwapCounts(SwapCounts::NAMES.map(|name| round.kernel_counters.get(name).copied()))
     }
 
-    /// What the model did.
+    /// The counts of the model.
     pub fn modelled(round: &Round) -> SwapCounts {
         let mut counts = [0; 4];
         for event in &round.events {
@@ -148,18 +149,18 @@ impl SwapCounts {
         SwapCounts(counts.map(Some))
     }
 
-    /// Whether the counts that both know are equal.
+    /// Whether the counts that both sides know are equal.
     pub fn agree(self, other: SwapCounts) -> bool {
         self.0.iter().zip(&other.0).all(|(a, b)| a.is_none() || b.is_none() || a == b)
     }
 
-    /// Each count with its name; `None`: unknown.
+    /// Each count with its name; `None` means unknown.
     pub fn named(self) -> impl Iterator<Item = (&'static str, Option<u64>)> {
         SwapCounts::NAMES.into_iter().zip(self.0)
     }
 }
 
-/// Pages whose states differ; none if one side does not know any.
+/// The pages whose states differ; none if one side knows no states.
 fn page_differences(
     real: &BTreeMap<String, String>,
     model: &BTreeMap<String, String>,
@@ -227,7 +228,7 @@ mod tests {
             run.unseen.insert(SEQUENCE.into(), "no tracepoint".into());
             run
         };
-        // The model's flushes are not known: nothing but faults can be compared.
+        // The model's flushes are not known, so only faults can be compared.
         let unequal = between(&counted(2, 1), &counted(1, 0));
         assert_eq!((unequal.differing, unequal.undecided), (vec![0], None));
         let equal = between(&counted(1, 1), &counted(1, 0));

@@ -2,33 +2,36 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The most pages of a file.
+/// The most pages that a file has.
 pub const MAX_FILE_PAGES: u64 = 1 << 16;
 
-/// The most pages of a write to it: what makes a folio that is mapped by one entry above the last level is not modelled.
+/// The most pages of one write to a file. Larger writes could make a folio that one entry above the
+/// last level maps, which is not modelled.
 pub const MAX_WRITE_PAGES: u64 = 256;
 
-/// The most pages of a file that is written by more than one page at once, which a machine whose memory is in pieces can still have folios for.
+/// The most pages of a file whose writes have more than one page. A machine with fragmented memory
+/// can still allocate folios for so many.
 pub const MAX_LARGE_FILE_PAGES: u64 = 1 << 13;
 
-/// A file that a scenario makes, for itself alone and before anything else happens.
+/// A file that a scenario makes for itself alone, before anything else happens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSpec {
-    /// Its name in the scenario.
+    /// The file's name in the scenario.
     pub name: String,
-    /// Its size.
+    /// The file's size in pages.
     pub pages: u64,
-    /// On which kind of file system.
+    /// The kind of file system that it is on.
     pub fs: FileSystem,
-    /// What it holds when the scenario begins.
+    /// The file's contents when the scenario begins.
     pub content: Content,
-    /// How many pages each `write` to it has.
+    /// The number of pages of each `write` to the file.
     pub write_pages: u64,
 }
 
 impl FileSpec {
-    /// The folios that its writes make where they can be large, each with its first page and its order: the largest one that what is left to write
-    /// fills, at a multiple of its size. Without any, nothing is written.
+    /// The folios that writes to the file make if folios can be large, each with its first page and
+    /// its order. Each is the largest folio that the rest of the write fills, aligned to its size.
+    /// A file without contents has none, because nothing is written.
     ///
     /// Source: mm/filemap.c:generic_perform_write (7.2).
     pub fn large_folios(&self) -> Vec<(u64, u8)> {
@@ -46,18 +49,19 @@ impl FileSpec {
         folios
     }
 
-    /// Whether there are kernels on which it has folios of more than a page.
+    /// Whether some kernels give the file folios of more than one page.
     pub const fn has_large_folios(&self) -> bool {
         self.fs.is_written_back() && self.largest_folio() > 1
     }
 
-    /// As many pages as a folio of it may have.
+    /// The most pages that a folio of the file can have.
     pub const fn largest_folio(&self) -> u64 {
         1 << self.write_pages.ilog2()
     }
 }
 
-/// The order of the largest folio that begins with page `first` of a file and that a write up to `end` fills.
+/// The order of the largest folio that begins at page `first` of a file and that a write up to
+/// `end` fills.
 ///
 /// Source: include/linux/pagemap.h:fgf_set_order, mm/filemap.c:__filemap_get_folio (7.2).
 pub fn folio_order(first: u64, end: u64) -> u8 {
@@ -67,21 +71,24 @@ pub fn folio_order(first: u64, end: u64) -> u8 {
 /// Kinds of file systems.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileSystem {
-    /// Memory alone (mm/shmem.c).
+    /// Memory only (mm/shmem.c).
     Tmpfs,
-    /// A file system on a disk, that wants to know of the first store to each clean page (fs/ext4).
+    /// A file system on a disk, which has to be notified of the first store to each clean page
+    /// (fs/ext4).
     Ext4,
 }
 
 impl FileSystem {
-    /// Each with the word that scenarios use.
+    /// All kinds of file system, each with its word in scenarios.
     pub const ALL: [(&'static str, FileSystem); 2] =
         [("tmpfs", FileSystem::Tmpfs), ("ext4", FileSystem::Ext4)];
 
-    /// Whether what was stored is written to a disk one day, so that it has to be known which pages are dirty: shared mappings
-    /// may not store to a clean page without a fault, in which the file system is told (`page_mkwrite`).
+    /// Whether stored data is eventually written to a disk. The kernel then has to track dirty
+    /// pages: a shared mapping may store to a clean page only after a fault, which notifies the
+    /// file system (`page_mkwrite`).
     ///
-    /// Source: mm/vma.c:vma_wants_writenotify (6.12; mm/mmap.c before); include/linux/backing-dev.h:mapping_can_writeback.
+    /// Source: mm/vma.c:vma_wants_writenotify (6.12; mm/mmap.c before);
+    /// include/linux/backing-dev.h:mapping_can_writeback.
     pub const fn is_written_back(self) -> bool {
         matches!(self, FileSystem::Ext4)
     }
@@ -90,19 +97,19 @@ impl FileSystem {
 /// What a file holds when the scenario begins.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Content {
-    /// Every page was written, and is in the page cache.
+    /// Every page was written and is in the page cache.
     Data,
-    /// Nothing: each page is a hole until it is stored to or faulted in.
+    /// No data: each page is a hole until a store or a fault.
     Holes,
 }
 
 impl Content {
-    /// Both with the word that scenarios use.
+    /// Both contents, each with its word in scenarios.
     pub const ALL: [(&'static str, Content); 2] =
         [("data", Content::Data), ("holes", Content::Holes)];
 }
 
-/// What a mapping's pages belong to.
+/// The memory that a mapping maps.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Backing {
     /// Private anonymous memory.
@@ -117,31 +124,31 @@ pub enum Backing {
 /// How a file is mapped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileMapping {
-    /// Its index in [`crate::program::Program::files`].
+    /// The file's index in [`crate::program::Program::files`].
     pub file: u16,
     /// The kind of file system that it is on.
     pub fs: FileSystem,
-    /// The page of the file that the mapping begins with.
+    /// The first page of the file that is mapped.
     pub first: u64,
-    /// Whether stores go to the file (`MAP_SHARED`), not to a copy of the process's own (`MAP_PRIVATE`).
+    /// Whether stores go to the file (`MAP_SHARED`), not to a private copy (`MAP_PRIVATE`).
     pub shared: bool,
 }
 
 /// A file that a call names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NamedFile {
-    /// Its index in [`crate::program::Program::files`].
+    /// The file's index in [`crate::program::Program::files`].
     pub file: u16,
     /// The kind of file system that it is on.
     pub fs: FileSystem,
-    /// The pages that it was declared with: it never has more.
+    /// The file's declared size in pages, which it never exceeds.
     pub pages: u64,
-    /// How many pages each `write` to it has.
+    /// The number of pages of each `write` to the file.
     pub write_pages: u64,
 }
 
 impl Backing {
-    /// Whether stores are everybody's who maps the same (`MAP_SHARED`).
+    /// Whether stores are visible to everyone who maps the same memory (`MAP_SHARED`).
     pub const fn is_shared(self) -> bool {
         match self {
             Backing::Anonymous | Backing::File(FileMapping { shared: false, .. }) => false,
@@ -154,7 +161,7 @@ impl Backing {
 mod tests {
     use super::*;
 
-    /// As seen on 6.18: /proc/kpageflags of files written so.
+    /// /proc/kpageflags on 6.18 shows these folios for files written like this.
     #[test]
     fn writes_make_folios_as_large_as_their_place_allows() {
         let folios = |pages, write_pages| {

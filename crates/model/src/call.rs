@@ -1,7 +1,9 @@
-//! What threads ask of the kernel: each call once, with what its users have to know of it.
+//! System calls: what threads ask of the kernel. Each call is declared once, with what its users
+//! have to know about it.
 //!
-//! A scenario holds a [`CallExpr`], whose pages and numbers are expressions. When its turn comes these have values,
-//! and it is a [`Call`]. Parser, model, checker, runner and generator each name every case.
+//! A scenario holds a [`CallExpr`], whose pages and numbers are expressions. When its turn comes,
+//! the expressions have values, and it becomes a [`Call`]. Parser, model, checker, runner and
+//! generator each name every case.
 
 use crate::addr::{PageRange, PinId, ProcessId, Vpn};
 use crate::backing::{MAX_FILE_PAGES, NamedFile};
@@ -12,365 +14,379 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use strum::EnumDiscriminants;
 
-/// A call: `P` says which pages, `A` which area as a whole, `N` how many of something.
+/// A call. `P` is the type of its pages, `A` of an area as a whole, `N` of a number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, EnumDiscriminants)]
 #[strum_discriminants(name(CallKind), derive(strum::EnumIter), doc = "Which call it is.")]
 pub enum Asked<P, A, N> {
-    /// `madvise`
+    /// The `madvise` system call.
     Advise {
-        /// What.
+        /// The pages that the advice is about.
         pages: P,
-        /// Which advice.
+        /// The advice.
         advice: Advice,
     },
-    /// `process_madvise` of the process itself: advice about several ranges in one call ([`ranges`]).
+    /// `process_madvise` of the process itself: advice about several ranges in one call
+    /// ([`ranges`]).
     AdviseRanges {
-        /// What they are part of.
+        /// The pages that contain all ranges.
         pages: P,
-        /// How many pages each has.
+        /// The number of pages in each range.
         each: N,
-        /// How many pages are from the start of one to the start of the next.
+        /// The number of pages from the start of one range to the start of the next.
         stride: N,
-        /// Pages of the first one that were done before the call had to wait.
+        /// How many pages of the first range were done before the call had to wait.
         #[serde(default)]
         done: u64,
-        /// Which advice.
+        /// The advice.
         advice: Advice,
     },
-    /// `mprotect`
+    /// The `mprotect` system call.
     Protect {
-        /// What.
+        /// The pages whose protection changes.
         pages: P,
         /// The new protection.
         prot: Prot,
     },
-    /// `munmap`
+    /// The `munmap` system call.
     Unmap {
-        /// What.
+        /// The pages to unmap.
         pages: P,
     },
     /// `mmap` of a whole area (`MAP_FIXED_NOREPLACE`).
     Map {
-        /// Where.
+        /// The area to map.
         area: A,
-        /// With which protection.
+        /// The protection of the new mapping.
         prot: Prot,
     },
     /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`: the pages move to the start of another area.
     Remap {
-        /// What.
+        /// The pages to move.
         pages: P,
-        /// Where to.
+        /// The area that they move to.
         to: A,
     },
-    /// `mlock`: the pages stay in memory, from now on or, by `mlock2(MLOCK_ONFAULT)`, once they are there.
+    /// `mlock`: the pages stay in memory, from now on, or (`mlock2(MLOCK_ONFAULT)`) once they are
+    /// there.
     Mlock {
-        /// Which.
+        /// The pages to lock.
         pages: P,
-        /// Whether nothing is brought into memory now.
+        /// Whether the call leaves absent pages absent (`MLOCK_ONFAULT`).
         on_fault: bool,
-        /// Whether the mappings are locked already: what is left had to wait for a page.
+        /// Whether the mappings are locked already, because the call had to wait for a page. It
+        /// then only populates the rest.
         locked: bool,
     },
-    /// `munlock`
+    /// The `munlock` system call.
     Munlock {
-        /// What.
+        /// The pages to unlock.
         pages: P,
     },
-    /// `/proc/self/clear_refs`: what is known of how pages were used is forgotten.
+    /// A write to `/proc/self/clear_refs`, which clears accessed or soft-dirty bits.
     ClearRefs {
-        /// What of it.
+        /// The bits to clear.
         refs: Refs,
     },
-    /// `read` of `/proc/self/pagemap`: which pages were stored to since soft-dirty bits were cleared.
+    /// `read` of `/proc/self/pagemap`, for the pages that were stored to since soft-dirty bits were
+    /// cleared.
     Pagemap {
-        /// Among these.
+        /// The pages to look at.
         pages: P,
     },
-    /// `sigaction(SIGSEGV)`: from now on a store that the mapping's protection forbids is told to a handler, which lets it go on.
+    /// `sigaction(SIGSEGV)`: from now on a store that the mapping's protection forbids calls a
+    /// handler, which permits the store.
     Sigaction,
-    /// `UFFDIO_REGISTER`: userfaultfd watches the pages.
+    /// `UFFDIO_REGISTER`: userfaultfd watches the pages from now on.
     UffdRegister {
-        /// Which.
+        /// The pages to watch.
         pages: P,
-        /// For what.
+        /// What userfaultfd watches for.
         registration: Registration,
     },
-    /// `UFFDIO_UNREGISTER`: it watches them no more.
+    /// `UFFDIO_UNREGISTER`: userfaultfd no longer watches the pages.
     UffdUnregister {
-        /// Which.
+        /// The pages to stop watching.
         pages: P,
     },
-    /// `UFFDIO_WRITEPROTECT`
+    /// The `UFFDIO_WRITEPROTECT` ioctl.
     UffdProtect {
-        /// What.
+        /// The pages to protect or to release.
         pages: P,
-        /// Whether stores are watched from now on, or let go on.
+        /// Whether the pages become write-protected (else the protection ends).
         on: bool,
     },
-    /// `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`, `UFFDIO_CONTINUE`, `UFFDIO_POISON`: maps something where nothing is yet.
+    /// `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`, `UFFDIO_CONTINUE`, `UFFDIO_POISON`: fills entries that are
+    /// empty.
     UffdFill {
-        /// Where.
+        /// The pages to fill.
         pages: P,
-        /// What.
+        /// What fills them.
         how: Fill,
     },
-    /// `UFFDIO_MOVE`: the pages move to the start of another area, which is watched.
+    /// `UFFDIO_MOVE`: the pages move to the start of another area, which userfaultfd watches.
     UffdMove {
-        /// What.
+        /// The pages to move.
         pages: P,
-        /// Where to.
+        /// The area that they move to.
         to: A,
     },
-    /// `read` of the userfaultfd, and its answer to the access that waits.
+    /// `read` of the userfaultfd, and the answer to the access that waits.
     UffdAnswer {
-        /// Which.
+        /// The answer.
         answer: Answer<A>,
     },
     /// `PAGEMAP_SCAN` for pages that were written.
     PagemapScan {
-        /// Among these.
+        /// The pages to scan.
         pages: P,
-        /// Whether those found are write-protected (`PM_SCAN_WP_MATCHING`).
+        /// Whether the scan write-protects the pages that it finds (`PM_SCAN_WP_MATCHING`).
         protect: bool,
     },
-    /// Reclaims the pages as if memory were short.
+    /// Reclaim of the pages, as if memory were short.
     Reclaim {
-        /// What is taken for old.
+        /// The pages that reclaim considers old.
         pages: P,
     },
-    /// khugepaged comes by: pages become huge pages where these are wanted.
+    /// A pass of khugepaged: pages become huge pages where these are wanted.
     Khugepaged {
-        /// Where it looks.
+        /// The pages that khugepaged looks at.
         pages: P,
     },
-    /// The shrinker of large folios of which parts are mapped no more comes by: they are split, and those parts are free.
+    /// The shrinker of partially mapped large folios: it splits them and frees the pages that
+    /// nobody maps any more.
     SplitDeferred,
-    /// Other processes run on the CPU, one after the other, before the thread goes on.
+    /// Other processes run on the CPU, one after the other, before the thread continues.
     Switch {
-        /// How many: 1 to [`MAX_OTHERS`].
+        /// The number of other processes: 1 to [`MAX_OTHERS`].
         others: N,
     },
-    /// `fork`: another process of the scenario begins, with a copy of this one's memory.
+    /// `fork`: another process of the scenario begins, with a copy of this process's memory.
     Fork {
-        /// Which.
+        /// The process that begins.
         process: ProcessId,
     },
-    /// `wait4`: until that process has ended.
+    /// `wait4`: waits until a process has ended.
     Wait {
-        /// Which.
+        /// The process to wait for.
         process: ProcessId,
     },
     /// `execve` of a program that ends at once.
     Exec,
-    /// `pin_user_pages`, `get_user_pages`: hold of one page, whatever becomes of its mapping.
+    /// `pin_user_pages` or `get_user_pages` of one page. The hold lasts whatever happens to the
+    /// mapping.
     Pin {
-        /// The page.
+        /// The page (a range of one).
         pages: P,
-        /// As which pin.
+        /// The name of the pin.
         pin: PinId,
-        /// How it is held.
+        /// How the page is held.
         gup: Gup,
-        /// For what.
+        /// The access that the hold is for.
         access: PinAccess,
     },
-    /// A device loads from or stores to the page that a pin holds.
+    /// A device's load from or store to the page that a pin holds.
     Dma {
-        /// Which pin.
+        /// The pin.
         pin: PinId,
-        /// Load or store.
+        /// Whether the device loads or stores.
         access: Access,
     },
-    /// `unpin_user_page`, `put_page`.
+    /// `unpin_user_page` or `put_page`.
     Unpin {
-        /// Which pin.
+        /// The pin to release.
         pin: PinId,
     },
-    /// `msync` with `MS_SYNC`: what was stored to shared mappings of files on disks is written there.
+    /// `msync` with `MS_SYNC`: stores to shared mappings of files on disks are written to the disk.
     Sync {
-        /// The pages.
+        /// The pages to write.
         pages: P,
     },
-    /// Writes shared memory's dirty pages to where they came from.
+    /// Writeback of dirty pages of shared mappings to the file or the swap space that backs them.
     Writeback {
-        /// Which.
+        /// The pages to write.
         pages: P,
     },
-    /// `pwrite` of whole pages to a file, one call for each.
+    /// `pwrite` of whole pages to a file, one call for each page.
     WriteFile {
-        /// Which.
+        /// The file.
         file: NamedFile,
-        /// The first.
+        /// The first page of the file.
         first: N,
-        /// How many.
+        /// The number of pages.
         pages: N,
     },
-    /// `posix_fadvise(POSIX_FADV_DONTNEED)`: the pages of the file need not be in memory.
+    /// `posix_fadvise(POSIX_FADV_DONTNEED)`: the pages of the file need not stay in memory.
     DropFile {
-        /// Which.
+        /// The file.
         file: NamedFile,
-        /// The first.
+        /// The first page of the file.
         first: N,
-        /// How many.
+        /// The number of pages.
         pages: N,
     },
-    /// `ftruncate`: the file gets another size.
+    /// `ftruncate`: changes the size of the file.
     Truncate {
-        /// Which.
+        /// The file.
         file: NamedFile,
-        /// How many pages it has then.
+        /// The new size in pages.
         pages: N,
     },
-    /// `fsync`: all that was stored to the file is on its disk.
+    /// `fsync`: everything that was stored to the file is written to its disk.
     SyncFile {
-        /// Which.
+        /// The file.
         file: NamedFile,
     },
-    /// `move_pages` of the process itself: each page is moved to the node, and the call answers for each.
+    /// `move_pages` of the process itself: each page is moved to the node, and the call returns a
+    /// status for each.
     MovePages {
-        /// Which pages.
+        /// The pages to move.
         pages: P,
         /// The target node.
         node: u16,
     },
-    /// `mbind`: the memory policy of a mapping.
+    /// `mbind`: sets the memory policy of a mapping.
     Mbind {
-        /// Which pages.
+        /// The pages that the policy is for.
         pages: P,
         /// The policy.
         policy: Mempolicy,
         /// Whether pages that do not follow the policy are moved (`MPOL_MF_MOVE`).
         moves: bool,
     },
-    /// `migrate_pages` of the process itself: all its pages on one node are moved to another one.
+    /// `migrate_pages` of the process itself: all its pages on one node are moved to another node.
     MigratePages {
-        /// The node that pages leave.
+        /// The node that the pages leave.
         from: u16,
-        /// The node that they are moved to.
+        /// The node that the pages move to.
         to: u16,
     },
-    /// `set_mempolicy`: the memory policy of the thread.
+    /// `set_mempolicy`: sets the memory policy of the thread.
     SetMempolicy {
         /// The policy.
         policy: Mempolicy,
     },
-    /// `memory.reclaim` of the process's cgroup: reclaim of so many pages, which demotes them where there are slower nodes.
+    /// A write to `memory.reclaim` of the process's cgroup, which reclaims a number of pages.
+    /// Reclaim demotes them if there are slower nodes.
     ReclaimMemory {
-        /// How many pages.
+        /// The number of pages to reclaim.
         pages: N,
     },
-    /// NUMA balancing samples the pages: it makes them inaccessible, so that the next access to each is a hint fault.
+    /// A NUMA balancing scan of the pages. It makes them inaccessible, so that the next access to
+    /// each page is a hint fault.
     NumaScan {
-        /// Which pages.
+        /// The pages to scan.
         pages: P,
     },
 }
 
-/// What a page is held on to for.
+/// The access that a page is held for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PinAccess {
-    /// Loads.
+    /// Loads only.
     Read,
-    /// Stores as well (`FOLL_WRITE`).
+    /// Loads and stores (`FOLL_WRITE`).
     Write,
-    /// Stores as well, even where the mapping allows none, if it is private: to a copy of its own (`FOLL_FORCE`), as a debugger's.
+    /// Loads and stores, even where a private mapping does not allow stores. They go to a private
+    /// copy, as a debugger's do (`FOLL_FORCE`).
     Force,
 }
 
 impl PinAccess {
-    /// Each with the word that scenarios use.
+    /// All kinds of access, each with its word in scenarios.
     pub const ALL: [(&'static str, PinAccess); 3] =
         [("read", PinAccess::Read), ("write", PinAccess::Write), ("force", PinAccess::Force)];
 
-    /// Whether it is for stores.
+    /// Whether the access includes stores.
     pub const fn is_write(self) -> bool {
         !matches!(self, PinAccess::Read)
     }
 }
 
-/// How a page is held on to.
+/// How a page is held.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Gup {
-    /// A reference like any other (`FOLL_GET`): it stays with the page of then.
+    /// An ordinary reference (`FOLL_GET`). It keeps the frame, even after another frame replaces it
+    /// in the mapping.
     Get,
-    /// A pin (`FOLL_PIN`): the page has to stay the one that is mapped.
+    /// A pin (`FOLL_PIN`). The mapping has to keep this frame.
     Pin,
 }
 
 impl Gup {
-    /// Both with the word that scenarios use.
+    /// Both kinds, each with its word in scenarios.
     pub const ALL: [(&'static str, Gup); 2] = [("pin", Gup::Pin), ("get", Gup::Get)];
 }
 
-/// What `/proc/PID/clear_refs` forgets.
+/// The bits that `/proc/PID/clear_refs` clears.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refs {
-    /// `1`: that pages were used.
+    /// `1`: the accessed bits.
     Accessed,
-    /// `4`: that they were stored to.
+    /// `4`: the soft-dirty bits.
     SoftDirty,
 }
 
 impl Refs {
-    /// Both with the word that scenarios use.
+    /// Both kinds, each with its word in scenarios.
     pub const ALL: [(&'static str, Refs); 2] =
         [("accessed", Refs::Accessed), ("soft-dirty", Refs::SoftDirty)];
 }
 
-/// A call as a scenario holds it: pages by expressions, areas by their index in [`crate::program::Program::areas`].
+/// A call in a scenario: its pages are expressions, and its areas are indices of
+/// [`crate::program::Program::areas`].
 pub type CallExpr = Asked<RangeExpr, u16, Expr>;
 
-/// A call whose turn has come.
+/// A call whose turn has come, with values.
 pub type Call = Asked<PageRange, Extent, u64>;
 
 /// An area as a whole.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Where it lies.
+    /// The area's pages.
     pub pages: PageRange,
-    /// What is mapped there.
+    /// The memory that is mapped there.
     pub backing: Backing,
 }
 
-/// What a number of a call may be.
+/// The range of a number in a call.
 #[derive(Copy, Clone, Debug)]
 pub struct Bounds {
-    /// What is counted.
+    /// The name of the number in messages.
     pub what: &'static str,
-    /// The least.
+    /// The smallest allowed value.
     pub least: i64,
-    /// The most.
+    /// The largest allowed value.
     pub most: i64,
 }
 
-/// How many processes run in between.
+/// The number of processes of [`Asked::Switch`].
 pub const OTHERS: Bounds = Bounds { what: "the number of processes", least: 1, most: MAX_OTHERS };
 
-/// From which page of a file on.
+/// The first page of a range of a file.
 pub const FILE_FIRST: Bounds =
     Bounds { what: "the first page", least: 0, most: MAX_FILE_PAGES as i64 };
 
-/// How many pages of a file.
+/// The number of pages of a file.
 pub const FILE_PAGES: Bounds =
     Bounds { what: "the number of pages", least: 0, most: MAX_FILE_PAGES as i64 };
 
-/// How many pages `move_pages` takes at most: targets keep an answer for each.
+/// The most pages for `move_pages`: targets keep an answer for each page.
 pub const MOST_MOVED: i64 = 1 << 20;
 
-/// How many pages are reclaimed.
+/// The number of pages to reclaim.
 pub const RECLAIMED: Bounds = Bounds { what: "the number of pages", least: 1, most: 1 << 20 };
 
-/// How many pages each range of a vectored call has.
+/// The number of pages in each range of a vectored call.
 pub const EACH: Bounds = Bounds { what: "the pages of a range", least: 1, most: i64::MAX };
 
-/// How far such ranges are apart.
+/// The number of pages between the starts of two ranges of a vectored call.
 pub const STRIDE: Bounds = Bounds { what: "the stride", least: 1, most: i64::MAX };
 
-/// How many there are (`UIO_MAXIOV`).
+/// The number of ranges of a vectored call (`UIO_MAXIOV`).
 pub const RANGES: Bounds = Bounds { what: "the number of ranges", least: 1, most: 1024 };
 
-/// The ranges of a vectored call: `each` pages, or as many as there are, at every `stride`th page of `pages`; of the first
-/// without those that are `done`.
+/// The ranges of a vectored call. A range starts at every `stride`th page of `pages` and has `each`
+/// pages, or as many as are left. The first range leaves out the pages that are `done`.
 pub fn ranges(
     pages: PageRange,
     each: u64,
@@ -385,23 +401,24 @@ pub fn ranges(
     })
 }
 
-/// What is left of the ranges of a vectored call from this page of one of them on, and how many pages of the first one are done.
+/// The ranges of a vectored call from `page` on: their pages, and how many pages of the first range
+/// are done.
 pub fn left_of_ranges(pages: PageRange, stride: u64, page: Vpn) -> (PageRange, u64) {
     let done = page.since(pages.start) % stride;
     (PageRange { start: Vpn(page.0 - done), ..pages }, done)
 }
 
-/// What a call does to pages, as far as it can be told before it runs.
+/// What a call does to pages, as far as it is known before the call runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Purpose {
-    /// It takes them away from whoever uses them.
+    /// Pages that the call takes away from their users.
     pub revokes: SmallVec<[PageRange; 2]>,
-    /// What they hold is not needed any more, until they are stored to again.
+    /// Pages whose contents are not needed any more until the next store.
     pub gives_up: SmallVec<[PageRange; 2]>,
 }
 
 impl<P, A, N> Asked<P, A, N> {
-    /// The same call with its parts made into something else, or checked.
+    /// The call with its pages, areas and numbers converted or checked.
     #[inline]
     pub fn try_map<Q, B, M, E>(
         &self,
@@ -485,7 +502,7 @@ impl<P, A, N> Asked<P, A, N> {
         })
     }
 
-    /// Its name if no real kernel can be asked for it.
+    /// The call's name if it exists only in the model.
     pub const fn model_only(&self) -> Option<&'static str> {
         match self {
             Asked::Reclaim { .. } => Some("reclaim"),
@@ -531,8 +548,8 @@ impl<P, A, N> Asked<P, A, N> {
         }
     }
 
-    /// The row of tables over many scenarios in which it is counted. (All scenarios map; what only the model
-    /// runs is in none of them.)
+    /// The row that counts the call in tables over many scenarios. (All scenarios map memory, so
+    /// maps have no row; neither have calls that only the model runs.)
     pub const fn group(&self) -> Option<&'static str> {
         match self {
             Asked::Unmap { .. } => Some("munmap"),
@@ -588,7 +605,7 @@ impl<P, A, N> Asked<P, A, N> {
         }
     }
 
-    /// Whether it leaves pages in a state that exceptions do not tell.
+    /// Whether the call leaves pages in a state that exceptions do not reveal.
     pub const fn hides_state(&self) -> bool {
         match self {
             Asked::Remap { .. }
@@ -646,7 +663,8 @@ impl<P, A, N> Asked<P, A, N> {
 }
 
 impl Call {
-    /// The pages of a file that it is about, if it is about any.
+    /// The file, first page and number of pages that the call is about, if it is about pages of a
+    /// file.
     #[inline]
     pub const fn file_pages(&self) -> Option<(NamedFile, u64, u64)> {
         match *self {
@@ -658,7 +676,7 @@ impl Call {
         }
     }
 
-    /// The pages that it is about, if it is about any.
+    /// The pages that the call is about, if there are any.
     #[inline]
     pub const fn pages(&self) -> Option<PageRange> {
         match *self {
@@ -705,7 +723,7 @@ impl Call {
         }
     }
 
-    /// What it is for.
+    /// What the call does to pages.
     pub fn purpose(self) -> Purpose {
         let revokes = |revokes| Purpose { revokes, ..Purpose::default() };
         match self {
@@ -713,7 +731,8 @@ impl Call {
                 revokes(smallvec![pages])
             }
             Asked::UffdMove { pages, .. } => revokes(smallvec![pages]),
-            // Which page is asked for turns out later; the others keep what grants their accesses.
+            // The page that the access waits for is known only later. Other answers keep the right
+            // that the access needs.
             Asked::UffdAnswer { answer: Answer::Move { from, .. } } => {
                 revokes(smallvec![from.pages])
             }
@@ -733,7 +752,7 @@ impl Call {
             | Asked::Sigaction
             | Asked::UffdRegister { .. }
             | Asked::UffdUnregister { .. }
-            // A store that somebody is told of gives the right to store back at once.
+            // userfaultfd reports the store, and the answer restores the right to store at once.
             | Asked::UffdProtect { .. }
             | Asked::UffdFill { .. }
             | Asked::UffdAnswer { .. }
@@ -765,7 +784,7 @@ impl Call {
 }
 
 impl Advice {
-    /// What it is for, about these ranges.
+    /// What the advice about these ranges does to pages.
     fn purpose(self, ranges: SmallVec<[PageRange; 2]>) -> Purpose {
         match self {
             Advice::DontNeed | Advice::Remove | Advice::GuardInstall => {
@@ -797,7 +816,8 @@ mod tests {
         assert_eq!(parts(5, 1, 2), [(100, 1), (102, 1), (104, 1)]);
         assert_eq!(parts(5, 2, 2), [(100, 2), (102, 2), (104, 1)], "the last one is cut");
         assert_eq!(parts(4, 1, 64), [(100, 1)]);
-        // One that has to wait at its eighth page goes on there, with the second page of its third range.
+        // A call that has to wait at its eighth page resumes there, at the second page of its third
+        // range.
         let all = PageRange::new(Vpn(100), 9);
         let (left, done) = left_of_ranges(all, 3, Vpn(107));
         let mut rest = ranges(left, 3, 3, done);

@@ -1,6 +1,8 @@
-//! A run in words: all that a real kernel's run is compared by, round by round, and the pages at the end.
+//! A run in words: all that a real kernel's run is compared by, round by round, and the pages at
+//! the end.
 //!
-//! `tests/agreed.tsv` and the tables of random sweeps hold hashes of this text, so it changes only together with them.
+//! `tests/agreed.tsv` and the tables of random sweeps hold hashes of this text, so it changes only
+//! together with them.
 
 use crate::agreement::SwapCounts;
 use crate::program::Program;

@@ -1,8 +1,8 @@
 //! Counters: every per-round figure, declared once.
 //!
-//! The table at the end of this file is the only place that names a counter. Tables, JSON, help
-//! and docs derive from it. A value is `None` where the target could not show it: a counter is
-//! never zero because nobody looked.
+//! The table at the end of this file is the only place that names a counter. Tables, JSON, help and
+//! docs derive from it. A value is `None` if the target could not show it: a counter is never zero
+//! because nobody looked.
 
 use crate::addr::{CpuId, ProcessId, ThreadId};
 use crate::event::{Event, EventKind, FaultClass, FlushReason};
@@ -14,15 +14,15 @@ use crate::verdict::{Finding, Needless, Reason, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The name under which targets list that they cannot tell faults apart.
+/// The key in a target's list of unseen things that says: faults cannot be classified.
 pub const FAULTS_BY_CLASS: &str = "faults_by_class";
 
-/// A thing that happens in a round and can be counted.
+/// A kind of countable event in a round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// An exception on one of the scenario's pages.
     Fault,
-    /// A page copy.
+    /// A copy of a page.
     Copy,
     /// A frame filled with zeros.
     Zeroing,
@@ -36,20 +36,20 @@ pub enum What {
     LocalFlush,
     /// A shootdown received by a CPU other than the initiator's.
     Interrupt,
-    /// A page that a call tells to have been stored to.
+    /// A page that a call reported as stored to.
     Told,
-    /// A page that a call answers for, and where it is now or why it was not moved.
+    /// A page for which a call returned its node, or the reason why it did not move.
     PageStatus,
-    /// An interrupt of a CPU that may walk a page table without a lock.
+    /// An interrupt of a CPU that might be walking a page table without a lock.
     TableSync,
-    /// A huge page's entry replaced by one for each page.
+    /// The replacement of a huge page's entry by one entry for each page.
     Split,
-    /// A fault that gives its lock back, to be tried again.
+    /// A try of a fault that gave its lock back, to be tried again.
     Retry,
 }
 
 impl What {
-    /// The kind of finding that a needless one is; `None` for what gets no verdict.
+    /// The kind of finding if the event is needless; `None` for events without verdicts.
     pub const fn needless(self) -> Option<Needless> {
         Some(match self {
             What::Fault => Needless::Fault,
@@ -71,19 +71,19 @@ impl What {
     }
 }
 
-/// One thing that happened, with what is known of it.
+/// One countable event of a round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// What.
+    /// The kind of event.
     pub what: What,
-    /// [`Event::seq`] of the event that stands for it; in an account counted from the round's first
+    /// [`Event::seq`] of the corresponding event; in an account, counted from the round's first
     /// event.
     pub seq: u64,
-    /// Who did it, or received it.
+    /// The thread that caused the event or received the interrupt.
     pub thread: Option<ThreadId>,
     /// The kernel function, where known.
     pub site: Option<Site>,
-    /// What the fault turned out to be; `None` for other things, and where it was not visible.
+    /// The class of the fault; `None` for other events and where the class was not visible.
     pub class: Option<FaultClass>,
     /// The verdict, where one was given.
     pub verdict: Option<Verdict>,
@@ -95,7 +95,7 @@ impl Counted {
         Counted { what, seq, thread, site, class: None, verdict }
     }
 
-    /// The finding, if it was needless, or its width.
+    /// The finding: the event was needless, or the flush was too wide.
     pub fn finding(&self) -> Option<Finding> {
         let verdict = self.verdict?;
         let what = match (verdict.is_needless(), verdict.is_too_wide()) {
@@ -106,13 +106,13 @@ impl Counted {
         Some(Finding { what, site: self.site, reason: verdict.reason })
     }
 
-    /// The reason of the verdict, where one was given.
+    /// The reason for the verdict, where one was given.
     pub fn reason(&self) -> Option<Reason> {
         self.verdict.map(|verdict| verdict.reason)
     }
 }
 
-/// What happened in a round, in the order of the events.
+/// The countable events of a round, in the order of its events.
 pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Counted> {
     let mut seen: Vec<Counted> = Vec::new();
     seen.extend(operations(program, events, order).iter().filter_map(flush_observation));
@@ -136,7 +136,7 @@ pub fn observe(program: &Program, events: &[Event], order: TraceOrder) -> Vec<Co
             EventKind::PageOut { page, zero_filled: false, .. } if program.owns(page) => {
                 What::PageOut
             }
-            // 5.10 also makes the initiator call its own handler: no interrupt
+            // 5.10 also makes the initiator call its own handler, which is no interrupt
             // (kernel/smp.c: on_each_cpu_cond_mask).
             EventKind::Flush {
                 reason: FlushReason::RemoteShootdown | FlushReason::RemoteWrongCpu,
@@ -168,8 +168,9 @@ fn flush_observation(operation: &Operation<'_>) -> Option<Counted> {
     Some(Counted::new(what, event))
 }
 
-/// Exceptions, each joined with the end of its handler where that was visible. A real kernel shows no copy, but what
-/// its faults turned out to be: one that copied stands for its copy.
+/// Adds the exceptions, each joined with the end of its handler where that was visible. A real
+/// kernel shows no copies, but it shows the class of each fault: a fault that copied counts as a
+/// copy.
 fn faults(program: &Program, events: &[Event], seen: &mut Vec<Counted>) {
     let mut open: BTreeMap<CpuId, usize> = BTreeMap::new();
     let mut copied: Option<CpuId> = None;
@@ -201,7 +202,7 @@ fn faults(program: &Program, events: &[Event], seen: &mut Vec<Counted>) {
     }
 }
 
-/// The faults of a round by class; `None` if the target did not tell the class of any.
+/// The faults of a round by class; `None` if the target showed no class for any fault.
 pub fn faults_by_class(seen: &[Counted]) -> Option<BTreeMap<FaultClass, u64>> {
     let mut classes = BTreeMap::new();
     let faults = || seen.iter().filter(|observation| observation.what == What::Fault);
@@ -217,23 +218,23 @@ pub fn faults_by_class(seen: &[Counted]) -> Option<BTreeMap<FaultClass, u64>> {
 /// How a counter gets its value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Fold {
-    /// The number of these things.
+    /// The number of these events.
     Every(&'static [What]),
-    /// The difference of a line of `/proc/vmstat` where the target has it, else the number of
-    /// these things.
+    /// The difference of a line of `/proc/vmstat` if the target has it, else the number of these
+    /// events.
     Kernel(&'static str, What),
-    /// The number of these things that were needless.
+    /// The number of these events that were needless.
     Needless(What),
-    /// `ru_minflt`
+    /// `ru_minflt` of the round.
     MinorFaults,
-    /// `ru_majflt`
+    /// `ru_majflt` of the round.
     MajorFaults,
     /// The median of the round's `measure` blocks.
     Cycles,
 }
 
 impl Fold {
-    /// The value in one round; `None` if the round does not tell.
+    /// The value in one round; `None` if the round does not show it.
     fn value(self, round: &Round, seen: &[Counted]) -> Option<u64> {
         match self {
             Fold::Kernel(line, what) => match round.kernel_counters.get(line) {
@@ -242,7 +243,7 @@ impl Fold {
                     Some(seen.iter().filter(|observation| observation.what == what).count() as u64)
                 }
             },
-            // A fault that nobody can tell may have copied.
+            // A fault of unknown class may have copied.
             Fold::Every([What::Copy])
                 if seen.iter().any(|seen| seen.class == Some(FaultClass::Unknown)) =>
             {
@@ -264,7 +265,7 @@ impl Fold {
     }
 }
 
-/// The middle value (the upper one of two).
+/// The median of the blocks' cycles (the upper one of two); `None` without blocks.
 pub(crate) fn median_cycles(blocks: &[TimedBlock]) -> Option<u64> {
     let mut sorted: Vec<u64> = blocks.iter().map(|block| block.cycles).collect();
     sorted.sort_unstable();
@@ -290,7 +291,7 @@ macro_rules! counters {
                 match self { $(Counter::$name => $text,)* }
             }
 
-            /// What it counts.
+            /// The unit of what it counts.
             pub const fn unit(self) -> &'static str {
                 match self { $(Counter::$name => $unit,)* }
             }
@@ -321,7 +322,7 @@ counters! {
     MajorFaults = "major_faults", "faults", Some("major\nfaults"), Fold::MajorFaults,
         "major faults as getrusage counts them";
     Retries = "retries", "tries", Some("retries"), Fold::Every(&[What::Retry]),
-        "tries of a fault that gave its lock back, after which it was tried again (VM_FAULT_RETRY)";
+        "tries of a fault that released its lock to be retried (VM_FAULT_RETRY)";
     Copies = "copies", "pages", Some("copies"), Fold::Every(&[What::Copy]),
         "pages copied by a fault";
     Zeroings = "zeroings", "pages", Some("zeroings"), Fold::Every(&[What::Zeroing]),
@@ -340,15 +341,15 @@ counters! {
     Interrupts = "interrupts", "interrupts", Some("interrupts"), Fold::Every(&[What::Interrupt]),
         "shootdowns received by CPUs other than the initiator's";
     TableSyncs = "table_syncs", "interrupts", None, Fold::Every(&[What::TableSync]),
-        "interrupts by which CPUs are waited for that may walk a page table without a lock (tlb_remove_table_sync_one)";
+        "interrupts to wait for lockless table walks (tlb_remove_table_sync_one)";
     ToldPages = "told_pages", "pages", None, Fold::Every(&[What::Told]),
-        "pages told to have been stored to (by scans, userfaultfd or SIGSEGV)";
+        "pages reported as stored to (by scans, userfaultfd or SIGSEGV)";
     PageStatuses = "page_statuses", "pages", None, Fold::Every(&[What::PageStatus]),
         "pages for which move_pages answered with a node or an error";
     NeedlessFaults = "needless_faults", "faults", Some("needless\nfaults"), Fold::Needless(What::Fault),
         "faults that could have been avoided";
     NeedlessRetries = "needless_retries", "tries", None, Fold::Needless(What::Retry),
-        "retries of faults whose try had mapped the page already";
+        "retries of faults whose earlier try had already mapped the page";
     NeedlessCopies = "needless_copies", "pages", Some("needless\ncopies"), Fold::Needless(What::Copy),
         "copies of pages that nobody else could observe";
     NeedlessShootdowns = "needless_shootdowns", "flushes", Some("needless\nshootdowns"),
@@ -376,8 +377,8 @@ impl Counter {
 pub struct Counters([Option<u64>; Counter::ALL.len()]);
 
 impl Counter {
-    /// Whether it can be told for each process by itself: what it counts is told by events, and done by a thread.
-    /// (Interrupts come to a CPU.)
+    /// Whether the counter can be split by process. It can if it counts events, each caused by a
+    /// thread. (An interrupt comes to a CPU.)
     pub const fn is_by_process(self) -> bool {
         match self.fold() {
             Fold::Every([What::Interrupt]) | Fold::Needless(What::Interrupt) => false,
@@ -388,7 +389,8 @@ impl Counter {
 }
 
 impl Counters {
-    /// The values of one process's part of a round; `None` also where [`Counter::is_by_process`] says so.
+    /// The values of one process's part of a round; `None` also for counters that
+    /// [`Counter::is_by_process`] excludes.
     pub fn of_process(program: &Program, process: ProcessId, seen: &[Counted]) -> Counters {
         let its = |counted: &&Counted| {
             let thread = counted.thread.and_then(|thread| program.threads.get(thread.index()));

@@ -1,11 +1,11 @@
 //! The environment that kernel operations run in.
 //!
 //! An operation is a straight-line function over `&mut impl Env`. It touches the world only in
-//! [`Env::step`]: a step is what happens under one lock hold, or one PTE, flush or interrupt action.
-//! The simulator runs a step at once; the checker suspends the thread there, so that every
-//! interleaving of steps is explored. What a step returns is all that the thread learns, so a
-//! thread's past is what its steps returned, and a thread can be brought back to where it was by
-//! telling it the same again.
+//! [`Env::step`]. A step is what happens under one lock hold, or one action on a PTE, a flush or an
+//! interrupt. The simulator runs a step at once. The checker suspends the thread there, so that it
+//! explores every interleaving of steps. A thread learns nothing but what its steps return, so
+//! these answers are its whole past. The checker can therefore bring a thread back to where it was
+//! by returning the same answers again.
 
 use crate::addr::{CpuId, MmId, ObjectId, Pfn, ThreadId, Vpn};
 use crate::arch::Arch;
@@ -24,42 +24,43 @@ use std::hash::Hash;
 
 pub use crate::lock::Lock;
 
-/// Who runs: fixed for the length of an operation.
+/// The CPU, thread and address space that an operation runs in. They do not change during the
+/// operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Context {
-    /// The CPU. (A thread is pinned.)
+    /// The CPU. (Threads are pinned to CPUs.)
     pub cpu: CpuId,
     /// The thread.
     pub thread: ThreadId,
-    /// The address space that it runs in; a thread of the kernel has none.
+    /// The address space of the thread; `None` for a kernel thread.
     pub mm: Option<MmId>,
-    /// The operation of the scenario.
+    /// The scenario's operation ([`crate::program::Op::id`]).
     pub op: u32,
 }
 
 impl Context {
-    /// Thread number `thread` of `program`, in operation `op`.
+    /// The context of thread number `thread` of `program`, in operation `op`.
     pub fn of(program: &Program, thread: usize, op: u32) -> Context {
         let Thread { cpu, process, kernel, .. } = program.threads[thread];
         let mm = (!kernel).then_some(mm_of(process));
         Context { cpu, thread: ThreadId(thread as u16), mm, op }
     }
 
-    /// The context in a kernel function.
+    /// This context inside the kernel function `site`.
     pub const fn at(self, site: Site) -> At {
         let Context { cpu, thread, op, .. } = self;
         At { cpu, thread, running: Some(thread), op, site }
     }
 }
 
-/// What a step can return.
+/// A type that a step can return.
 pub trait Learnt: Hash + Clone + Send + Sync + 'static {
-    /// What a thread is told that the checker has left behind, so that it comes to the end of its
-    /// operation soon: that there was nothing.
+    /// The empty answer. The checker gives it to threads that it has abandoned, so that they soon
+    /// reach the end of their operation.
     fn nothing() -> Self;
 }
 
-/// Things whose default is nothing.
+/// Implements [`Learnt`] for types whose default is the empty answer.
 macro_rules! default_is_nothing {
     ($($type:ty),*) => {
         $(impl Learnt for $type {
@@ -154,21 +155,22 @@ impl<A: Learnt, B: Learnt, C: Learnt> Learnt for (A, B, C) {
     }
 }
 
-/// How CPUs are reached that have to do something.
+/// How CPUs that have to do something are reached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// By an interrupt, or what waits for as long: not while the CPU has interrupts off ([`crate::machine::lockless`]).
+    /// By an interrupt, or by something that waits as long: not while the CPU has interrupts off
+    /// ([`crate::machine::lockless`]).
     Interrupt,
-    /// By the hardware, which asks nobody (TLBI).
+    /// By the hardware, even while the CPU has interrupts off (TLBI).
     Broadcast,
 }
 
-/// What kernel operations run in.
+/// The environment that kernel operations run in.
 pub trait Env {
     /// How the world is represented.
     type Mode: Mode;
 
-    /// Who runs.
+    /// The CPU, thread and address space of the operation.
     fn context(&self) -> Context;
 
     /// The kernel's policies.
@@ -187,7 +189,7 @@ pub trait Env {
         action: impl FnOnce(&mut World<Self::Mode>, At) -> R,
     ) -> R;
 
-    /// One step for each CPU, in any order, each when it can be reached.
+    /// One step for each CPU, in any order. Each happens when that CPU can be reached.
     fn each(
         &mut self,
         _reach: Reach,
@@ -200,24 +202,26 @@ pub trait Env {
         }
     }
 
-    /// Emits an event that changes nothing in the world; no step.
+    /// Emits an event that changes nothing in the world. This is no step.
     fn record(&mut self, site: Site, kind: EventKind, verdict: Option<Verdict>) -> u64;
 
-    /// A fault is about to give its lock back, because of `cause`, and will be tried again; no step.
+    /// Called when a fault is about to give its lock back because of `cause`, and will be tried
+    /// again. This is no step.
     fn retries(&mut self, _mm: MmId, _page: Vpn, _cause: Cause) {}
 
-    /// Kernel code has faulted on a page so many times, and would do so for ever.
+    /// Called when kernel code has faulted on `page` this many times and would do so forever.
     fn goes_round(&mut self, page: Vpn, faults: u32);
 
-    /// Takes a lock, waiting for it.
+    /// Takes a lock, and waits until it is free.
     fn lock(&mut self, lock: Lock);
 
-    /// Takes a lock unless somebody holds it, or there is none; whether it was taken.
+    /// Takes a lock unless it is held or does not exist. Returns whether it was taken.
     fn try_lock(&mut self, site: Site, lock: Lock) -> bool;
 
-    /// Gives a lock back.
+    /// Releases a lock.
     fn unlock(&mut self, lock: Lock);
 
-    /// Holds `mmap_lock` for reading from now, not for writing, and no mapping's lock (`mmap_write_downgrade`).
+    /// Turns the write hold of `mmap_lock` into a read hold, and releases the mappings' locks
+    /// (`mmap_write_downgrade`).
     fn downgrade(&mut self, mm: MmId);
 }

@@ -15,13 +15,13 @@ pub const EVENT_VERSION: u32 = 8;
 /// One event.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
-    /// Position in the run; unique, ascending.
+    /// The position in the run: unique and ascending.
     pub seq: u64,
     /// Nanoseconds of CLOCK_MONOTONIC_RAW on a real kernel; 0 in the model, which has no clock.
     pub time_ns: u64,
-    /// Where it happened.
+    /// The CPU that it happened on.
     pub cpu: CpuId,
-    /// The scenario's thread that was running there; `None` for anybody else.
+    /// The scenario's thread that was running there; `None` for any other thread.
     pub thread: Option<ThreadId>,
     /// The operation that the thread was in ([`crate::program::Op::id`]), where known.
     pub op: Option<u32>,
@@ -42,11 +42,12 @@ pub enum EventKind {
     Fault {
         /// The page.
         page: Vpn,
-        /// Present, write, user bits.
+        /// Whether the entry was present, whether the access was a write, and whether it came from
+        /// user mode.
         code: FaultCode,
     },
-    /// The handler of the CPU's last [`EventKind::Fault`] is done. Also emitted, alone, for
-    /// faults without exception (`MADV_POPULATE_*`).
+    /// The handler of the CPU's last [`EventKind::Fault`] is done. This event also occurs alone,
+    /// for faults without an exception (`MADV_POPULATE_*`).
     FaultDone {
         /// The page.
         page: Vpn,
@@ -61,23 +62,26 @@ pub enum EventKind {
     FaultRetry {
         /// The page.
         page: Vpn,
-        /// Whether this try has mapped it: it only waits its turn to make pages dirty.
+        /// Whether this try mapped the page and gives up the lock only so that the thread is
+        /// throttled for making pages dirty.
         mapped: bool,
     },
-    /// The next try of a fault begins, with `mmap_lock`. Only the model shows it.
+    /// The next try of a fault begins and holds `mmap_lock`. Only the model shows it.
     FaultAgain {
         /// The page.
         page: Vpn,
-        /// Whether it may give its lock back no more (`FAULT_FLAG_TRIED`).
+        /// Whether this try may no longer give the lock back (`FAULT_FLAG_TRIED`).
         tried: bool,
     },
-    /// A fault is over, and has given its lock back already, so that whoever dirties much can wait without it (`VM_FAULT_COMPLETED`). Only the model shows it.
+    /// A fault is done and gave its lock back early, so that a thread that makes many pages dirty
+    /// is throttled without it (`VM_FAULT_COMPLETED`). Only the model shows it.
     FaultCompleted {
         /// The page.
         page: Vpn,
     },
-    /// A store may meet a translation from before its page became writable. The processor may have one, and may fault
-    /// then, once, which the kernel answers with nothing, or walk again (Intel SDM 3A, 4.10.4.3); here it walks again.
+    /// A store may meet a translation from before its page became writable. A processor that holds
+    /// one may fault once, and the kernel then does nothing; or it may walk again (Intel SDM 3A,
+    /// 4.10.4.3). The model walks again.
     MayFault {
         /// The page.
         page: Vpn,
@@ -86,14 +90,14 @@ pub enum EventKind {
     Copy {
         /// The page whose fault copied it.
         page: Vpn,
-        /// The frame copied.
+        /// The frame that was copied.
         from: Pfn,
         /// The new frame.
         to: Pfn,
     },
     /// A frame was filled with zeros.
     Zero {
-        /// The page it is for.
+        /// The page that the frame is for.
         page: Vpn,
         /// The frame.
         frame: Pfn,
@@ -102,28 +106,28 @@ pub enum EventKind {
     PageIn {
         /// The page.
         page: Vpn,
-        /// The frame it was read into.
+        /// The frame that the page was read into.
         frame: Pfn,
-        /// Whether it was filled with zeros instead of read.
+        /// Whether the frame was filled with zeros instead of read.
         zero_filled: bool,
     },
     /// A page was written to swap.
     PageOut {
         /// The page.
         page: Vpn,
-        /// The frame written.
+        /// The frame that was written.
         frame: Pfn,
         /// Whether the write was skipped because the page held only zeros.
         zero_filled: bool,
     },
-    /// A huge page's entry is replaced by one for each page, for a function that is about a part of it. Only the model shows
-    /// it: kernels count them (`thp_split_pmd`).
+    /// A huge page's entry was replaced by one entry for each page, because an operation is about a
+    /// part of it. Only the model shows it; kernels count such splits (`thp_split_pmd`).
     Split {
-        /// The first page.
+        /// The first page of the huge page.
         page: Vpn,
         /// The folio's first frame.
         frame: Pfn,
-        /// Whether the folio has other mappings. (The huge zero page's do not count.)
+        /// Whether the folio has other mappings. (Mappings of the huge zero page do not count.)
         shared: bool,
     },
     /// A frame went back to the allocator.
@@ -135,77 +139,79 @@ pub enum EventKind {
     Pte {
         /// The page.
         page: Vpn,
-        /// What it was.
+        /// The PTE before the change.
         old: crate::pte::Pte,
-        /// What it is.
+        /// The PTE after the change.
         new: crate::pte::Pte,
     },
-    /// A `tlb:tlb_flush` event.
+    /// A `tlb:tlb_flush` event, or what the model has in its place.
     Flush {
-        /// Its reason.
+        /// The flush's reason.
         reason: FlushReason,
-        /// Pages, as the tracepoint prints them: `None` is `TLB_FLUSH_ALL`.
+        /// The number of pages, as the tracepoint prints it; `None` is `TLB_FLUSH_ALL`.
         pages: Option<u32>,
-        /// For [`FlushReason::RemoteSend`]: CPUs interrupted. `None`: not visible.
+        /// For [`FlushReason::RemoteSend`]: the number of CPUs interrupted. `None`: not visible.
         asked: Option<u16>,
     },
-    /// A call tells that pages were stored to since they began to be tracked.
+    /// A call reports that pages were stored to since their tracking began.
     Told {
-        /// The first.
+        /// The first page.
         page: Vpn,
-        /// How many.
+        /// The number of pages.
         pages: u32,
     },
-    /// `move_pages` answers for a page. Answers come when the call is over, in the order of its pages.
+    /// `move_pages` returns the status of a page. The statuses come when the call is over, in the
+    /// order of its pages.
     PageStatus {
         /// The page.
         page: Vpn,
-        /// The node that it is on, or why it was not moved.
+        /// The node that the page is on, or why it was not moved.
         status: PageStatus,
     },
-    /// A CPU is interrupted to make sure that it walks no page table without a lock (`tlb_remove_table_sync_one`), and waited
-    /// for. It is no flush.
+    /// A CPU is interrupted to make sure that it walks no page table without a lock
+    /// (`tlb_remove_table_sync_one`). The sender waits for it. This is no flush.
     TableSync {
-        /// The CPU.
+        /// The CPU that is interrupted.
         to: CpuId,
     },
-    /// A flush of arm64: `TLBI` instructions, of which QEMU counts how many there are in all. Only the model tells
-    /// flushes apart.
+    /// A flush on arm64: `TLBI` instructions. QEMU counts only their total; only the model
+    /// distinguishes flushes.
     Tlbi {
-        /// Which.
+        /// The `TLBI` operation.
         operation: Tlbi,
-        /// Pages; `None`: the address space.
+        /// The number of pages; `None`: the whole address space.
         pages: Option<u32>,
-        /// How many of the operation itself.
+        /// How many instructions of the operation itself.
         single: u32,
-        /// How many of its form for ranges (`rvale1is`).
+        /// How many instructions of its form for ranges (`rvale1is`).
         ranged: u32,
     },
-    /// A barrier of arm64 that page-table changes and flushes need (`DSB`).
+    /// A barrier on arm64 that page-table changes and flushes need (`DSB`).
     Dsb {
-        /// Which.
+        /// The kind of barrier.
         barrier: Dsb,
-        /// How many.
+        /// The number of barriers.
         times: u32,
     },
     /// A CPU switched to another thread, or went idle.
     Switch {
-        /// Who runs now; `None`: idle or a stranger.
+        /// The thread that runs now; `None`: the CPU is idle, or a thread outside the scenario
+        /// runs.
         to: Option<ThreadId>,
     },
     /// A phase mark of the scenario ([`crate::program::Program::marks`]).
     Mark {
-        /// Which.
+        /// The mark's index in [`crate::program::Program::marks`].
         mark: u16,
     },
-    /// A round starts (index from 0, warm-up not counted; negative in warm-up).
+    /// A round starts.
     RoundStart {
-        /// The round.
+        /// The round's number: from 0, without warm-up rounds; negative in warm-up.
         round: i64,
     },
     /// A round is over.
     RoundEnd {
-        /// The round.
+        /// The round's number, as in [`EventKind::RoundStart`].
         round: i64,
     },
     /// A `measure` block starts.
@@ -214,23 +220,28 @@ pub enum EventKind {
     MeasureEnd,
 }
 
-/// Operations of `TLBI` that user address spaces are flushed by (Arm ARM, C5.5).
+/// The instructions that flush user address spaces without interrupting a CPU: `TLBI` operations of
+/// arm64 (Arm ARM, C5.5), and AMD's `INVLPGB` (APM volume 3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tlbi {
-    /// An address space, on all CPUs.
+    /// Invalidates an address space on all CPUs.
     Aside1is,
-    /// An address and the tables that lead to it, on all CPUs.
+    /// Invalidates an address, with the tables that lead to it, on all CPUs.
     Vae1is,
-    /// An address, what the last level says of it, on all CPUs.
+    /// Invalidates the last-level entry of an address on all CPUs.
     Vale1is,
-    /// The same on this CPU.
+    /// Invalidates the last-level entry of an address on this CPU.
     Vale1,
+    /// Invalidates addresses or an address space on all CPUs (x86). `TLBSYNC` waits until they
+    /// have. How many pages one instruction covers depends on the processor. A flush counts as one.
+    Invlpgb,
 }
 
 impl Tlbi {
-    /// All of them.
-    pub const ALL: [Tlbi; 4] = [Tlbi::Aside1is, Tlbi::Vae1is, Tlbi::Vale1is, Tlbi::Vale1];
+    /// All of these instructions.
+    pub const ALL: [Tlbi; 5] =
+        [Tlbi::Aside1is, Tlbi::Vae1is, Tlbi::Vale1is, Tlbi::Vale1, Tlbi::Invlpgb];
 
     /// The assembler's name.
     pub const fn name(self) -> &'static str {
@@ -239,6 +250,15 @@ impl Tlbi {
             Tlbi::Vae1is => "vae1is",
             Tlbi::Vale1is => "vale1is",
             Tlbi::Vale1 => "vale1",
+            Tlbi::Invlpgb => "invlpgb",
+        }
+    }
+
+    /// The instruction, with its operation where it has several.
+    pub fn instruction(self) -> String {
+        match self {
+            Tlbi::Invlpgb => self.name().to_owned(),
+            _ => format!("tlbi {}", self.name()),
         }
     }
 
@@ -248,17 +268,18 @@ impl Tlbi {
     }
 }
 
-/// Barriers of arm64 (Arm ARM, C6.2 "DSB"): for whom, and what before it they wait for.
+/// Barriers on arm64 (Arm ARM, C6.2 "DSB"): which CPUs a barrier is for, and which earlier accesses
+/// it waits for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dsb {
-    /// Stores, for all CPUs: page-table walks see them.
+    /// Waits for stores, for all CPUs: page-table walks see them afterwards.
     Ishst,
-    /// Everything, for all CPUs: invalidations are done.
+    /// Waits for all accesses, for all CPUs: invalidations are done afterwards.
     Ish,
-    /// Stores, for this CPU.
+    /// Waits for stores, for this CPU.
     Nshst,
-    /// Everything, for this CPU.
+    /// Waits for all accesses, for this CPU.
     Nsh,
 }
 
@@ -274,7 +295,8 @@ impl Dsb {
     }
 }
 
-/// The x86 page-fault error code, as far as Linux tells user faults apart by it.
+/// The bits of the x86 page-fault error code that distinguish user faults in Linux.
+///
 /// Source: Intel SDM volume 3, section 4.7; arch/x86/include/asm/trap_pf.h.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FaultCode(pub u8);
@@ -306,7 +328,7 @@ impl FaultCode {
 /// Declares [`FaultClass`] with the names of each class.
 macro_rules! fault_classes {
     ($($(#[$doc:meta])* $class:ident = $name:literal, $title:literal;)*) => {
-        /// What a fault turned out to be. The order is the order of report columns.
+        /// The class of a fault. The order is the order of report columns.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum FaultClass {
             $($(#[$doc])* #[serde(rename = $name)] $class,)*
@@ -323,7 +345,7 @@ macro_rules! fault_classes {
                 }
             }
 
-            /// The name in what is said of any program (`needless stat`).
+            /// The name in reports about any program (`needless stat`).
             pub const fn title(self) -> &'static str {
                 match self {
                     $(FaultClass::$class => $title,)*
@@ -334,9 +356,9 @@ macro_rules! fault_classes {
 }
 
 fault_classes! {
-    /// A page never touched before got a zeroed frame.
+    /// A page that was never touched got a zeroed frame.
     FirstTouch = "first-touch", "first touch";
-    /// A read of a page never touched mapped the zero page.
+    /// A read of a page that was never touched mapped the zero page.
     ZeroPage = "zero-page", "zero page";
     /// A write replaced the zero page by a zeroed frame.
     ZeroUpgrade = "zero-upgrade", "zero-page upgrade";
@@ -346,11 +368,11 @@ fault_classes! {
     Reuse = "reuse", "reuse after write-protect";
     /// The page came back from swap.
     SwapIn = "swap-in", "swap-in";
-    /// The kernel set the accessed or the dirty bit, where the processor does not.
+    /// The kernel set the accessed or the dirty bit, on a processor that does not.
     AccessFlag = "access-flag", "access flag";
-    /// A file's page was mapped, and read if it was not in memory.
+    /// A file's page was mapped, after it was read if it was not in memory.
     FileMap = "file-map", "file map";
-    /// Pages of a file around the fault were mapped at once.
+    /// The file's pages around the fault were mapped at once.
     FaultAround = "fault-around", "fault-around";
     /// A write to a shared page made it writable and dirty.
     SharedDirty = "shared-dirty", "shared dirtying";
@@ -358,26 +380,28 @@ fault_classes! {
     HugePage = "huge-page", "huge page";
     /// The fault waited for userfaultfd.
     Userfaultfd = "userfaultfd", "userfaultfd";
-    /// The access was sampled by NUMA balancing.
+    /// NUMA balancing had made the page inaccessible to sample the access.
     NumaHint = "numa-hint", "NUMA hint";
-    /// Nothing was to be done: the translation already allowed the access, or allows it by now.
+    /// There was nothing to do: the translation already allowed the access, or came to allow it
+    /// meanwhile.
     Spurious = "spurious", "spurious";
-    /// The access is not allowed: the thread gets a signal.
+    /// The access is not allowed, and the thread gets a signal.
     Signal = "signal", "signal";
-    /// The kernel did not serve it: the access is not allowed, or kernel code expected the fault.
+    /// The kernel did not resolve the fault: the access is not allowed, or kernel code expected the
+    /// fault.
     Failed = "failed", "signal or fix-up";
-    /// What was visible does not tell.
+    /// The visible events do not show the class.
     Unknown = "unknown", "unknown";
 }
 
-/// `enum tlb_flush_reason` (include/linux/mm_types.h, include/trace/events/tlb.h). The numbers
-/// are the tracepoint's and the same in 5.10 to 7.3; the strings are not.
+/// `enum tlb_flush_reason` (include/linux/mm_types.h, include/trace/events/tlb.h). The numbers are
+/// the tracepoint's and are equal from 5.10 to 7.3; its strings are not.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 #[repr(u8)]
 pub enum FlushReason {
-    /// CR3 was written at a switch; pages 0 if nothing was flushed.
+    /// A switch wrote CR3. Pages are 0 if nothing was flushed.
     TaskSwitch = 0,
     /// A CPU answered a shootdown.
     RemoteShootdown = 1,
@@ -385,9 +409,9 @@ pub enum FlushReason {
     LocalBatch = 2,
     /// The initiator's part of a flush of one address space.
     LocalMm = 3,
-    /// A shootdown is sent (before it is decided which CPUs are interrupted).
+    /// A shootdown is sent. The kernel has not decided yet which CPUs it interrupts.
     RemoteSend = 4,
-    /// A CPU answered, but runs another address space.
+    /// A CPU answered a shootdown, but runs another address space.
     RemoteWrongCpu = 5,
 }
 
@@ -405,7 +429,7 @@ impl FlushReason {
         })
     }
 
-    /// Whether who flushes leaves it: a send, or the initiator's own part.
+    /// Whether the initiator of a flush records it: a send, or the initiator's own part.
     pub const fn is_initiators(self) -> bool {
         match self {
             FlushReason::RemoteSend | FlushReason::LocalMm | FlushReason::LocalBatch => true,

@@ -1,4 +1,5 @@
-//! What kernels have from some release on: how it is named where a kernel lacks it, a real one or one of the model.
+//! Features that kernels have only from some release on, with their names in messages about a
+//! kernel (real or modelled) that lacks them.
 
 use crate::call::{Call, Refs};
 use crate::kernels::{Config, KernelRow};
@@ -8,47 +9,47 @@ use crate::policy::{
 use crate::program::Advice;
 use crate::userfaultfd::{Answer, Fill};
 
-/// What a kernel may lack that scenarios ask for.
+/// A feature that scenarios use and that a kernel may lack.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
-    /// `MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`
+    /// The advice `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
     Populate,
-    /// `MADV_COLLAPSE`
+    /// The advice `MADV_COLLAPSE`.
     Collapse,
     /// Huge pages of any kind.
     HugePages,
-    /// `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`
+    /// The advice `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE`.
     Guards,
-    /// `process_madvise` of a process about itself, with any advice.
+    /// `process_madvise` of a process about itself with any advice.
     AdviceOfRanges,
-    /// `process_madvise`
+    /// The `process_madvise` system call.
     ProcessMadvise,
-    /// userfaultfd
+    /// The `userfaultfd` system call.
     Userfaultfd,
-    /// Protection from stores by userfaultfd.
+    /// Write protection by userfaultfd.
     UffdProtect,
-    /// Markers in private memory.
+    /// Write protection of empty entries in private memory, by markers.
     UffdUnpopulated,
-    /// Stores that the kernel notes by itself.
+    /// Write protection in asynchronous mode: the kernel notes stores by itself.
     UffdAsync,
-    /// Pages that a file has and that are not mapped.
+    /// Faults on pages that a file has in memory but that are not mapped (minor mode).
     UffdMinor,
-    /// Protection of shared memory from stores.
+    /// Write protection of shared memory by userfaultfd.
     UffdProtectShared,
-    /// `UFFDIO_CONTINUE`
+    /// The ioctl `UFFDIO_CONTINUE`.
     UffdContinue,
-    /// `UFFDIO_POISON`
+    /// The ioctl `UFFDIO_POISON`.
     UffdPoison,
-    /// `UFFDIO_MOVE`
+    /// The ioctl `UFFDIO_MOVE`.
     UffdMove,
-    /// `PAGEMAP_SCAN`
+    /// The ioctl `PAGEMAP_SCAN`.
     PagemapScan,
     /// Soft-dirty bits.
     SoftDirty,
 }
 
 impl Feature {
-    /// The call or option by its name, and the first kernel that has it.
+    /// The name of the call or option, and the first kernel that has it.
     pub const fn words(self) -> &'static str {
         match self {
             Feature::Populate => {
@@ -57,10 +58,10 @@ impl Feature {
             Feature::Collapse => "MADV_COLLAPSE (6.1 and later have it)",
             Feature::HugePages => "transparent huge pages (CONFIG_TRANSPARENT_HUGEPAGE)",
             Feature::Guards => {
-                "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, of files 6.15)"
+                "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE (6.13 and later have them, for files 6.15 and later)"
             }
             Feature::AdviceOfRanges => {
-                "process_madvise with this advice (6.13 and later have all of it for a process itself, 5.10 and later cold and pageout, 6.1 and later collapse)"
+                "process_madvise with this advice (6.13 and later take any advice from a process about itself, 5.10 and later cold and pageout, 6.1 and later also collapse)"
             }
             Feature::ProcessMadvise => "process_madvise (5.10 and later have it)",
             Feature::Userfaultfd => "userfaultfd (CONFIG_USERFAULTFD)",
@@ -68,12 +69,12 @@ impl Feature {
             Feature::UffdUnpopulated => "UFFD_FEATURE_WP_UNPOPULATED (6.4 and later have it)",
             Feature::UffdAsync => "UFFD_FEATURE_WP_ASYNC (6.7 and later have it)",
             Feature::UffdMinor => {
-                "UFFDIO_REGISTER_MODE_MINOR of shared memory (UFFD_FEATURE_MINOR_SHMEM; 5.14 and later have it)"
+                "UFFDIO_REGISTER_MODE_MINOR for shared memory (UFFD_FEATURE_MINOR_SHMEM; 5.14 and later have it)"
             }
             Feature::UffdProtectShared => {
-                "UFFDIO_REGISTER_MODE_WP of shared memory (UFFD_FEATURE_WP_HUGETLBFS_SHMEM; 5.19 and later have it)"
+                "UFFDIO_REGISTER_MODE_WP for shared memory (UFFD_FEATURE_WP_HUGETLBFS_SHMEM; 5.19 and later have it)"
             }
-            Feature::UffdContinue => "UFFDIO_CONTINUE of shared memory (5.14 and later have it)",
+            Feature::UffdContinue => "UFFDIO_CONTINUE for shared memory (5.14 and later have it)",
             Feature::UffdPoison => "UFFDIO_POISON (6.6 and later have it)",
             Feature::UffdMove => "UFFDIO_MOVE (6.8 and later have it)",
             Feature::PagemapScan => "PAGEMAP_SCAN (6.7 and later have it)",
@@ -81,13 +82,13 @@ impl Feature {
         }
     }
 
-    /// The oldest series of the model that has it, if it is not its configuration that decides.
+    /// The oldest row that has the feature, if rows decide it and not the configuration.
     pub fn oldest_row(self) -> Option<String> {
         let has = |row: &KernelRow| !self.lacks(&row.policies, &row.config);
         KernelRow::all().into_iter().find(has).map(|row| row.name)
     }
 
-    /// What may be done where a kernel of the model lacks it.
+    /// What a user can do if a modelled kernel lacks the feature.
     pub fn remedy(self) -> String {
         match self {
             Feature::SoftDirty => "leave out soft-dirty=off".to_owned(),
@@ -102,7 +103,7 @@ impl Feature {
         }
     }
 
-    /// Whether a kernel by these policies lacks it.
+    /// Whether a kernel with these policies and this configuration lacks the feature.
     fn lacks(self, policies: &Policies, config: &Config) -> bool {
         let before_async = policies.uffd_features != UffdFeatures::Asynchronous;
         match self {
@@ -127,7 +128,7 @@ impl Feature {
 }
 
 impl Call {
-    /// What a kernel of the model lacks, if that is why it refuses the call.
+    /// The feature that a modelled kernel lacks, if it refuses the call for that reason.
     pub fn lacks(&self, policies: &Policies, config: &Config) -> Option<Feature> {
         let asked: &[Feature] = match *self {
             Call::Advise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. } => {

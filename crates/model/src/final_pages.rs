@@ -1,36 +1,37 @@
 //! The state of each page at the end of a run, in words: [`crate::run::TargetRun::final_pages`].
 //!
-//! What can be told of a page is what `/proc/self/pagemap` tells
-//! (Documentation/admin-guide/mm/pagemap.rst), and of all of a process's which of them huge entries map (`AnonHugePages` of `/proc/self/smaps`); the
-//! words are the same for every target, since they are compared.
+//! The words say what `/proc/self/pagemap` shows of a page
+//! (Documentation/admin-guide/mm/pagemap.rst). A further entry for each process says how many of
+//! its pages huge entries map (`AnonHugePages` of `/proc/self/smaps`). Every target uses equal
+//! words, because they are compared.
 
 use crate::program::Program;
 use std::collections::BTreeMap;
 
-/// Scenarios with more pages than this in all are not listed.
+/// Programs with more pages than this are not listed.
 pub const MOST_PAGES: u64 = 4096;
 
-/// What an entry holds.
+/// The contents of a page-table entry.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Nothing.
+    /// The entry is empty.
     Nothing,
-    /// Something that is no translation.
+    /// The entry is neither empty nor a translation.
     Swapped,
-    /// A translation to this frame.
+    /// A translation to this frame number.
     Frame(u64),
 }
 
 /// The state of one page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PageState {
-    /// What its entry holds.
+    /// The contents of the page's entry.
     pub holds: Holds,
-    /// Whether nobody else maps the frame.
+    /// Whether no other entry maps the frame.
     pub exclusive: bool,
-    /// Whether it was written since soft-dirty was last cleared.
+    /// Whether the page was written since soft-dirty bits were last cleared.
     pub soft_dirty: bool,
-    /// Whether userfaultfd protects it from writes.
+    /// Whether userfaultfd write-protects the page.
     pub uffd_wp: bool,
 }
 
@@ -51,13 +52,13 @@ impl PageState {
     }
 }
 
-/// How many pages a program has, if those are too many to list.
+/// The number of pages of a program, if it is too large to list them.
 pub fn too_many(program: &Program) -> Option<u64> {
     let pages = program.areas.iter().map(|area| area.range.pages()).sum();
     (pages > MOST_PAGES).then_some(pages)
 }
 
-/// Pages whose states are told one after the other.
+/// Collects the states of pages.
 #[derive(Default)]
 pub struct FinalPages {
     states: BTreeMap<String, String>,
@@ -66,7 +67,7 @@ pub struct FinalPages {
 }
 
 impl FinalPages {
-    /// Tells a page's state, and which page before it has the same frame.
+    /// Adds a page with its state. The words name the first earlier page that has the same frame.
     pub fn tell(&mut self, name: String, state: PageState) {
         let mut words = state.words();
         if let Holds::Frame(frame) = state.holds {
@@ -80,21 +81,22 @@ impl FinalPages {
         self.states.insert(name, words);
     }
 
-    /// Tells which NUMA node the memory of a page is on that was told before.
+    /// Adds the NUMA node of a page that was added before.
     pub fn tell_node(&mut self, name: &str, node: u16) {
         if let Some(words) = self.states.get_mut(name) {
             *words += &format!(" node{node}");
         }
     }
 
-    /// Tells how many pages of a process huge entries map, if any are; `process`: its name with a colon, for others than the first.
+    /// Adds the number of pages that huge entries map in a process, if it is not 0. `process` is
+    /// the process's name with a colon; empty for the first process.
     pub fn tell_huge(&mut self, process: &str, pages: u64) {
         if pages > 0 {
             self.states.insert(format!("{process}AnonHugePages"), format!("{pages} pages"));
         }
     }
 
-    /// The words for each page, by name.
+    /// The words for each page, by the page's name.
     pub fn by_name(self) -> BTreeMap<String, String> {
         self.states
     }

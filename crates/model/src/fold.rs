@@ -1,8 +1,8 @@
 //! Folding: rounds become kinds as they come, so that equal rounds are counted and not stored.
 //!
-//! Two rounds are of one kind if nothing that accounts are made of tells them apart. Accounts do not
-//! ask for frames, times, and pages beyond the area, so a kind's events have none of them; their
-//! numbers count from the round's first event.
+//! Two rounds are of one kind if no account can distinguish them. Accounts ignore frame numbers,
+//! times, and the page within an area, so the events of a kind leave these out. Event numbers of a
+//! kind count from the round's first event.
 
 use crate::account::{Account, Kind, RoundAt};
 use crate::addr::{Pfn, Vpn};
@@ -13,10 +13,10 @@ use crate::sequence;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// What stands for every page that is not the scenario's.
+/// The page that replaces every page outside the scenario's areas.
 const STRANGE: Vpn = Vpn(u64::MAX);
 
-/// Rounds of a program on their way to an account.
+/// Folds the rounds of a program into an account.
 #[derive(Debug)]
 pub struct Folding<'p> {
     program: &'p Program,
@@ -26,23 +26,23 @@ pub struct Folding<'p> {
     /// The kind of the last round.
     last: Option<u32>,
     total: usize,
-    /// Every round; `None` if kinds are enough.
+    /// Every round with its kind; `None` if the kinds are enough.
     rounds: Option<Vec<RoundAt>>,
 }
 
 /// A kind of round.
 #[derive(Debug)]
 pub(crate) struct Folded {
-    /// What its rounds have in common.
+    /// What the kind's rounds have in common.
     pub round: Round,
-    /// How many there are, and which is the first.
+    /// The number of rounds, and which is the first.
     pub place: Kind<()>,
-    /// The kind that came after this one the last time.
+    /// The kind of the round that followed the last round of this kind.
     next: u32,
 }
 
 impl<'p> Folding<'p> {
-    /// Rounds of `program`; `every`: which kind each round is of is kept, too.
+    /// Begins to fold rounds of `program`. `every`: whether the kind of each round is kept as well.
     pub fn new(program: &'p Program, every: bool) -> Folding<'p> {
         Folding {
             program,
@@ -57,7 +57,7 @@ impl<'p> Folding<'p> {
     /// Takes the next round.
     pub fn add(&mut self, round: &Round) {
         let first_seq = round.events.first().map_or(0, |event| event.seq);
-        // Most rounds are like the last one; where they take turns, they do so again and again.
+        // Most rounds are like the previous one. Where kinds alternate, they do so repeatedly.
         let guess = self.last.map(|last| self.kinds[last as usize].next);
         let kind = match guess.filter(|&kind| self.is_of(kind, round, first_seq)) {
             Some(kind) => kind,
@@ -74,7 +74,7 @@ impl<'p> Folding<'p> {
         self.total += 1;
     }
 
-    /// The account of all rounds on a target that cannot show what `unseen` names.
+    /// The account of all rounds. `unseen` lists what the target cannot show.
     pub fn finish(self, unseen: &BTreeMap<String, String>) -> Account {
         Account::of_kinds(
             self.program,
@@ -96,7 +96,7 @@ impl<'p> Folding<'p> {
             && known.events.iter().zip(&round.events).all(equal)
     }
 
-    /// The kind of a round that is not of the one that was guessed.
+    /// The kind of a round whose kind was not guessed correctly.
     fn kind_of(&mut self, round: &Round, first_seq: u64) -> u32 {
         let events: Vec<Event> =
             round.events.iter().map(|event| self.plain(event, first_seq)).collect();
@@ -121,7 +121,7 @@ impl<'p> Folding<'p> {
         kind
     }
 
-    /// The event without what tells equal rounds apart.
+    /// The event without the details that may differ between equal rounds.
     fn plain(&self, event: &Event, first_seq: u64) -> Event {
         let kind = self.plain_kind(event.kind);
         let verdict = event.verdict.map(|verdict| verdict.counted_from(first_seq));
@@ -129,7 +129,8 @@ impl<'p> Folding<'p> {
         Event { seq, time_ns: 0, op: sequence::operation_of(event), kind, verdict, ..*event }
     }
 
-    /// Whether `known` is what [`Folding::plain`] makes of the event, which is not made for it.
+    /// Whether `known` equals [`Folding::plain`] of the event. The plain event is not built for
+    /// this.
     fn is_plain(&self, known: &Event, event: &Event, first_seq: u64) -> bool {
         let Event { seq, time_ns: _, cpu, thread, op: _, site, kind, verdict } = *event;
         known.seq == seq.wrapping_sub(first_seq)
@@ -173,7 +174,7 @@ impl<'p> Folding<'p> {
             EventKind::PageOut { page: at, zero_filled, .. } => {
                 EventKind::PageOut { page: page(at), frame, zero_filled }
             }
-            // Nothing counts these; they only stand between others.
+            // Nothing counts these events. They only separate others.
             EventKind::Free { .. } | EventKind::Pte { .. } => EventKind::Free { frame },
             EventKind::Flush { reason, pages, .. } => {
                 EventKind::Flush { reason, pages, asked: None }
@@ -190,7 +191,7 @@ impl<'p> Folding<'p> {
         }
     }
 
-    /// The first page of the scenario's area that `page` lies in.
+    /// The first page of the area that contains `page`.
     fn area_of(&self, page: Vpn) -> Vpn {
         let area = self.program.areas.iter().find(|area| area.range.contains(page));
         area.map_or(STRANGE, |area| area.range.start)
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
     use crate::account::tests::{events, finding_round, program};
 
-    /// The round as it comes `by` events later, in other frames and at another time.
+    /// The round, `by` events later, with other frames and at another time.
     fn later(round: &Round, index: u32, by: u64) -> Round {
         let mut round = Round { index, ..round.clone() };
         for event in &mut round.events {

@@ -1,26 +1,30 @@
-//! Text that others chose: names of tasks, symbols and files, lines of compilers and consoles, strings of saved
-//! documents.
+//! Text from outside: names of tasks, symbols and files, output of compilers and consoles, strings
+//! of saved documents.
 //!
-//! A terminal obeys some characters: escape sequences set its title, move its cursor or type for the user, and bidi
-//! controls reorder what a reader sees. A newline in a name makes one row of a table two. So text passes two doors:
+//! A terminal obeys some characters: escape sequences set its title, move its cursor or type for
+//! the user, and bidi controls reorder what a reader sees. A newline in a name splits a table row
+//! in two. So text passes two checks:
 //!
-//! - **In**: [`line()`], [`lossy`], [`said`] and [`path`] make one visible line of a name, where the name is read. From then on it
-//!   is harmless in every format: text, JSON, TAP, JUnit, OpenMetrics, Perfetto. A newline can only be found here,
-//!   because after a report is laid out it looks like any other.
-//! - **Out**: [`output`] and [`json`] look once more at everything that is printed or written as text. Only
-//!   `crates/cli/src/output.rs` and `files.rs` write, and lints forbid printing anywhere else, so that a new report
-//!   passes this door without its author's help.
+//! - **In**: [`line()`], [`lossy`], [`said`] and [`path`] turn a name into one visible line where
+//!   the name is read. From then on it is harmless in every format: text, JSON, TAP, JUnit,
+//!   OpenMetrics, Perfetto. A newline in a name can only be recognized here. In a finished report
+//!   it looks like any other.
+//! - **Out**: [`output`] and [`json`] check everything again that is printed or written as text.
+//!   Only `crates/cli/src/output.rs` and `files.rs` write, and lints forbid printing anywhere else,
+//!   so every new report passes this check.
 //!
-//! A type for foreign text in every report would do the work of the first door, but each crate between a record and its
-//! report would have to carry it. Text is escaped where it is read instead, so no later step can forget it.
+//! A separate type for foreign text could do the work of the first check, but each crate between a
+//! record and its report would have to carry it. Instead, text is escaped where it is read, so no
+//! later step can forget it.
 
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// Whether a terminal or a renderer of text obeys this character instead of showing it: C0 and C1 control characters,
-/// line and paragraph separators, and those that turn the direction of writing (Unicode Standard Annex 9, table 3).
+/// Whether a terminal or a text renderer obeys this character instead of showing it: C0 and C1
+/// control characters, line and paragraph separators, and characters that change the direction of
+/// writing (Unicode Standard Annex 9, table 3).
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -33,12 +37,13 @@ pub fn steers(c: char) -> bool {
         )
 }
 
-/// A name as one visible line: whatever [steers](steers()) is shown as its escape, `\n` or `\u{1b}`.
+/// A name as one visible line. Characters that [steer](steers()) are shown as escapes: `\n` or
+/// `\u{1b}`.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| 0, |out, c| out.extend(c.escape_default()))
 }
 
-/// What a message quotes of the user's own words: one visible line, cut where it is long.
+/// A quote of the user's own words for a message: one visible line, shortened if it is long.
 pub fn short(text: &str) -> String {
     const LONGEST: usize = 200;
     match text.char_indices().nth(LONGEST) {
@@ -47,27 +52,30 @@ pub fn short(text: &str) -> String {
     }
 }
 
-/// A name that may be no UTF-8, as one visible line.
+/// A name that may be invalid UTF-8, as one visible line.
 pub fn lossy(bytes: &[u8]) -> String {
     line(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
-/// The name of a file or any other string of the system's, as one visible line. Not for opening it.
+/// A file name, or another string from the system, as one visible line. It cannot be used to open
+/// the file.
 pub fn path(name: impl AsRef<OsStr>) -> String {
     lossy(name.as_ref().as_encoded_bytes())
 }
 
-/// A line that a program said, without its end. Tabs stay: they are layout.
+/// A line of a program's output, without its line end. Tabs stay, because they are layout.
 pub fn said(line: &[u8]) -> String {
     output(&String::from_utf8_lossy(line), false).into_owned()
 }
 
-/// A string of a document that others may have written, as one visible line: for `#[serde(deserialize_with)]`.
+/// A string of a document that others may have written, as one visible line. For
+/// `#[serde(deserialize_with)]`.
 pub fn deserialize<'de, D: Deserializer<'de>>(document: D) -> Result<String, D::Error> {
     String::deserialize(document).map(|text| line(&text).into_owned())
 }
 
-/// Text as it is printed: several lines, with colours and weights (SGR sequences) if they are `styled`.
+/// Text for printing. It may have several lines and, if `styled`, colours and weights (SGR
+/// sequences).
 pub fn output(text: &str, styled: bool) -> Cow<'_, str> {
     let kept = |rest: &str| {
         let line_end = if rest.starts_with("\r\n") { 2 } else { 0 };
@@ -78,7 +86,8 @@ pub fn output(text: &str, styled: bool) -> Cow<'_, str> {
     escaped(text, kept, |out, c| out.extend(c.escape_default()))
 }
 
-/// A JSON document as it is printed, in JSON's own escapes: it means what it meant.
+/// A JSON document for printing. Characters that steer become JSON escapes, so the document keeps
+/// its meaning.
 pub fn json(document: &str) -> Cow<'_, str> {
     let kept = |rest: &str| usize::from(rest.starts_with('\n'));
     escaped(document, kept, |out, c| {
@@ -87,7 +96,8 @@ pub fn json(document: &str) -> Cow<'_, str> {
     })
 }
 
-/// `text` with every character that steers written by `escape`, but for what `kept` says is to stay: so many bytes.
+/// `text` with every character that steers replaced by `escape`. `kept` says how many bytes at a
+/// place stay as they are.
 fn escaped(
     text: &str,
     kept: impl Fn(&str) -> usize,

@@ -1,9 +1,9 @@
-//! What is kept beside a value and is no part of it.
+//! A wrapper for data that is kept beside a value without being part of it.
 
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
-/// Two values that differ in this only are equal.
+/// Data that equality and hashing ignore.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Ignored<T>(pub T);
 

@@ -1,7 +1,8 @@
-//! What a round executed of the instructions that flush: on arm64, where no event of a real kernel tells of flushes.
+//! The flush instructions that a round executed. They are compared on arm64, where a real kernel
+//! has no flush events.
 //!
-//! The model tells by its events, an emulator by counting ([`Round::instructions`]): by phase, and by the assembler's
-//! name with what it is in front of it (`tlbi vale1is`, `dsb ish`).
+//! The model derives them from its events; an emulator counts them ([`Round::instructions`]). They
+//! are listed by phase and by the assembler's name, mnemonic included (`tlbi vale1is`, `dsb ish`).
 
 use crate::event::{Event, EventKind};
 use crate::program::Program;
@@ -11,13 +12,14 @@ use std::collections::BTreeMap;
 /// Counts by name, for each phase of a round.
 pub type Phases = Vec<BTreeMap<String, u64>>;
 
-/// Barriers that flushes are made of. Others have reasons of their own, such as devices.
+/// The barriers that flushes use. Other barriers have other reasons, such as devices.
 const BARRIERS: [&str; 4] = ["dsb ishst", "dsb ish", "dsb nshst", "dsb nsh"];
 
-/// What a switch of a CPU to another thread executes (arch/arm64/kernel/process.c:__switch_to).
+/// The barrier that a CPU executes when it switches to another thread
+/// (arch/arm64/kernel/process.c:__switch_to).
 const SWITCH: &str = "dsb ish";
 
-/// What the events of a round executed.
+/// The instructions that the events of a round stand for.
 pub fn executed(events: &[Event]) -> Phases {
     let mut phases = vec![BTreeMap::new()];
     for event in events {
@@ -40,7 +42,7 @@ pub fn executed(events: &[Event]) -> Phases {
     phases
 }
 
-/// `0 ¦ vale1is=1`: the invalidations of each phase.
+/// The invalidations of each phase, as in `0 ¦ vale1is=1`.
 pub fn invalidations(phases: &[BTreeMap<String, u64>]) -> String {
     let phase = |phase: &BTreeMap<String, u64>| {
         let counts = phase.iter().filter_map(|(name, count)| {
@@ -52,20 +54,21 @@ pub fn invalidations(phases: &[BTreeMap<String, u64>]) -> String {
     phases.iter().map(phase).collect::<Vec<_>>().join(" ¦ ")
 }
 
-/// What flushes of a round executed, as far as it tells.
+/// The flush instructions of a round, as far as the target shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
-    /// By phase, without barriers of other kinds. Where there are several processes barriers are left out: their programs
-    /// have page tables, too, which a fork makes and an exit frees. Empty where nothing is counted, and where a process
-    /// goes on with another program, whose flushes would be among them.
+    /// The counts by phase, without unrelated barriers. With several processes no barriers are
+    /// counted, because a fork also makes, and an exit also frees, the page tables of the process's
+    /// own program. Empty where nothing is counted, and where a process continues with another
+    /// program, whose flushes would be included.
     pub phases: Phases,
-    /// Switches that were seen on CPUs of the scenario. (A device's thread runs there now and then, which disturbs nothing
-    /// else.)
+    /// The number of switches on the scenario's CPUs. (A device's thread runs there now and then,
+    /// which changes nothing else.)
     switches: u64,
 }
 
 impl Executed {
-    /// What a round of `program` shows.
+    /// The flush instructions that a round of `program` shows.
     pub fn of(program: &Program, round: &Round) -> Executed {
         let alone = program.processes.len() < 2;
         let flushes =
@@ -78,8 +81,9 @@ impl Executed {
         Executed { phases, switches }
     }
 
-    /// Whether a real round executed what the model's did; `None` if one of them does not tell. A switch is a barrier more
-    /// in the phase in which it falls, or none if it falls between two rounds.
+    /// Whether a real round executed the model's instructions; `None` if one side does not show
+    /// them. A switch adds one barrier to the phase in which it falls, or none if it falls between
+    /// two rounds.
     pub fn agrees(&self, model: &Executed) -> Option<bool> {
         if self.phases.is_empty() || model.phases.is_empty() {
             return None;
@@ -123,7 +127,7 @@ mod tests {
         let flushes = [("tlbi vale1is", 1), ("tlbi rvale1is", 1), ("dsb ish", 1)];
         assert_eq!(told, [counts(&[]), counts(&flushes)]);
 
-        // A device's barrier, and a switch.
+        // A device adds a barrier, and a switch occurs.
         let of = |events: &[Event], phases: Phases| {
             let (events, instructions) = (events.to_vec(), phases);
             Executed::of(&program(), &Round { events, instructions, ..Round::default() })

@@ -1,4 +1,4 @@
-//! Kernel rows: which kernel takes which decision.
+//! Kernel rows: the decisions that each kernel takes.
 
 mod real;
 mod rows;
@@ -19,93 +19,99 @@ use rows::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What a row rests on.
+/// The evidence for a row.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A stock kernel can be run and compared.
+    /// Comparison with a stock kernel that can be run.
     Runnable,
-    /// Only published figures and source.
+    /// Published figures and source only.
     PublishedFiguresOnly,
 }
 
 /// A kernel: a policy for every decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelRow {
-    /// Its name: `6.12`, with options as given: `6.12,mglru=off`.
+    /// The row's name: `6.12`, or with options as given: `6.12,mglru=off`.
     pub name: String,
-    /// The release it stands for.
+    /// The release that the row describes: major and minor number.
     pub release: (u32, u32),
-    /// What the row rests on.
+    /// The evidence for the row.
     pub standing: Standing,
-    /// Its policies.
+    /// The row's policies.
     pub policies: Policies,
-    /// How it is configured.
+    /// The kernel's configuration.
     pub config: Config,
 }
 
-/// Configuration of a kernel, as row options set it.
+/// The configuration of a kernel, as row options set it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// `mglru=on|off`: multi-generational LRU. It decides which pages wait in a batch after
     /// `MADV_COLD`.
     pub mglru: bool,
     /// `thp=always|madvise|never`: which mappings get transparent huge pages
-    /// (`/sys/kernel/mm/transparent_hugepage/enabled`), unless the scenario says so.
+    /// (`/sys/kernel/mm/transparent_hugepage/enabled`), unless the scenario sets this.
     pub thp: ThpMode,
-    /// `mthp=64KiB:always+16KiB:inherit`: large folios smaller than a huge page, by size (`hugepages-64kB/enabled`
-    /// there), unless the scenario says so.
+    /// `mthp=64KiB:always+16KiB:inherit`: large folios smaller than a huge page, by size
+    /// (`hugepages-64kB/enabled` in that directory), unless the scenario sets this.
     pub mthp: Mthp,
-    /// Whether the scenario can have huge pages or other large folios of private memory: nobody looks for any else.
+    /// Whether the scenario can have huge pages or other large folios of private memory. If not,
+    /// operations do not look for them.
     pub huge_pages: bool,
-    /// Whether it can have large folios of any memory, of files as well.
+    /// Whether the scenario can have large folios of any memory, files included.
     pub large_folios: bool,
-    /// Whether the scenario handles signals: nobody looks whether a process does else.
+    /// Whether the scenario handles signals. If not, operations do not ask whether a process does.
     pub handles_signals: bool,
-    /// Whether the scenario locks memory: nobody looks for any else.
+    /// Whether the scenario locks memory. If not, operations do not look for locked memory.
     pub locks_memory: bool,
-    /// Whether the scenario's machine has several NUMA nodes: nobody looks where a page is else.
+    /// Whether the scenario's machine has several NUMA nodes. If not, operations do not ask where a
+    /// page is.
     pub several_nodes: bool,
-    /// Whether reclaim demotes pages, as the scenario has it.
+    /// Whether reclaim demotes pages, as the scenario sets it.
     pub demotion: bool,
-    /// What NUMA balancing does, as the scenario has it.
+    /// The mode of NUMA balancing, as the scenario sets it.
     pub balancing: Balancing,
-    /// Whether the scenario asks in which order LRU lists have their folios: nobody keeps it else.
+    /// Whether the scenario needs the order of folios on LRU lists. If not, the model does not keep
+    /// it.
     pub lru_order: bool,
     /// `soft-dirty=on|off`: whether PTEs carry the soft-dirty bit.
     pub soft_dirty: bool,
-    /// `huge-tlb=pieces|whole`: whether the processor may cache a huge page as translations of single pages, as some do in
-    /// virtual machines whose memory the hypervisor maps so.
+    /// `huge-tlb=pieces|whole`: whether the processor may cache a huge page as translations of
+    /// single pages. Some processors do in virtual machines if the hypervisor maps the memory in
+    /// single pages.
     pub tlb_pieces: bool,
     /// `la57=on|off`: whether the processor has 5-level page tables, which every kernel here then
-    /// uses. It decides what `munmap` takes for freed tables.
+    /// uses. It decides when `munmap` counts as freeing tables.
     pub la57: bool,
-    /// `five-level=on|off`: whether the kernel is built for 5 levels (`CONFIG_X86_5LEVEL`), so that
-    /// one of them is folded on a processor with 4.
+    /// `five-level=on|off`: whether the kernel is built for 5 levels (`CONFIG_X86_5LEVEL`). On a
+    /// processor with 4 levels, one of them is then folded.
     pub five_level: bool,
-    /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, as a
-    /// test of that verdict; with `+` behind it, all that come after it as well.
+    /// `skip-needed=THREAD.N`: one flush that is left out although the model calls it needed, to
+    /// test that verdict. With `+` behind it, all later flushes are left out as well.
     pub skip_needed: Option<SkipNeeded>,
     /// `ask=R`: the checker judges a property that no kernel has to have ([`Property::ASKED`]).
     pub ask: Option<Property>,
-    /// `forgo=P9`, `forgo=P1`: the checker leaves break-before-make unjudged, or accesses to frames
-    /// that are free, to see what else holds.
+    /// `forgo=P9`, `forgo=P1`: the checker does not judge break-before-make (P9) or accesses to
+    /// free frames (P1), to see which other properties hold.
     pub forgo: Option<Property>,
-    /// `most-faults=N`: how many faults one access may take in the checker before it counts as no progress.
+    /// `most-faults=N`: the number of faults that one access may take in the checker before the
+    /// checker reports that it makes no progress.
     pub most_faults: Option<u32>,
-    /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]); of arm64 `cpu=max` or
-    /// `cpu=cortex-a72`, the processor, `kpti=on|off`, whether the kernel is not mapped while user code runs, and
-    /// `tlbi-range=on|off`, whether it invalidates ranges at once.
+    /// `6.12/arm64`: another architecture than x86-64, as far as it is modelled ([`OTHERS`]). For
+    /// arm64 there are more options: `cpu=max` or `cpu=cortex-a72` (the processor), `kpti=on|off`
+    /// (whether the kernel is unmapped while user code runs), and `tlbi-range=on|off` (whether one
+    /// instruction can invalidate a range).
     pub other: Option<Arch>,
 }
 
 /// One of the flushes that the model calls needed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SkipNeeded {
-    /// Whose, in declared order.
+    /// The thread that flushes, by declared order.
     pub thread: ThreadId,
-    /// Which of the thread's, from 1.
+    /// The number of the flush among the thread's needed flushes, from 1.
     pub nth: u32,
-    /// Whether whatever any thread flushes from then on is left out, too.
+    /// Whether every later flush of any thread is left out, too.
     pub and_later: bool,
 }
 
@@ -114,7 +120,7 @@ impl SkipNeeded {
     fn parse(text: &str) -> Option<SkipNeeded> {
         let (thread, nth) = text.split_once('.')?;
         let (nth, and_later) = nth.strip_suffix('+').map_or((nth, false), |nth| (nth, true));
-        // Nothing but digits: `parse` would take a sign.
+        // Only digits are allowed; `parse` would accept a sign.
         let number =
             |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
         let (thread, nth) = (ThreadId(u16::try_from(number(thread)?).ok()?), number(nth)?);
@@ -123,8 +129,8 @@ impl SkipNeeded {
 }
 
 impl Config {
-    /// Another architecture than x86-64, which may lack what x86's kernels have: arm64's have no soft-dirty bit
-    /// (HAVE_ARCH_SOFT_DIRTY, 5.10 to 7.3).
+    /// Sets another architecture than x86-64. It may lack what x86 kernels have: arm64 kernels have
+    /// no soft-dirty bit (HAVE_ARCH_SOFT_DIRTY, 5.10 to 7.3).
     fn set_other(&mut self, other: Option<Arch>) {
         self.other = other;
         if other.is_some_and(|arch| matches!(arch.tlb_code, TlbCode::Arm64(_))) {
@@ -132,7 +138,7 @@ impl Config {
         }
     }
 
-    /// The same for a scenario: on a machine that is set up as it needs it.
+    /// The configuration for a scenario, on a machine that is set up as the scenario needs it.
     #[must_use]
     pub fn for_program(self, program: &Program) -> Config {
         let thp = program.machine.thp.unwrap_or(self.thp);
@@ -172,16 +178,17 @@ impl Config {
     }
 }
 
-/// A row as the table holds it.
+/// A row of the table of kernels.
 struct Row {
     name: &'static str,
     release: (u32, u32),
     standing: Standing,
     policies: Policies,
-    /// `None`: the kernel has none.
+    /// `None`: the kernel has no multi-generational LRU.
     mglru: Option<bool>,
     soft_dirty: bool,
-    /// As Debian builds it: the image of 5.10 has no `no5lvl` option, those from 6.1 on have.
+    /// As Debian builds the kernel: the image of 5.10 has no `no5lvl` option, images from 6.1 on
+    /// have it.
     five_level: bool,
 }
 
@@ -282,22 +289,24 @@ const ROWS: [Row; 10] = {
     ]
 };
 
-/// A change that no kernel has, proposed: `+NAME` after a kernel's name.
+/// A proposed change that no kernel has: `+NAME` after a kernel's name.
 #[derive(Copy, Clone, Debug)]
 pub struct Proposal {
-    /// Its name.
+    /// The proposal's name.
     pub name: &'static str,
-    /// The policies that it changes, and to what.
+    /// The policies that the proposal changes, each with its new value.
     pub changes: &'static [(&'static str, &'static str)],
 }
 
-/// All proposals. They are argued for in docs/findings/.
+/// All proposals. The reasons for them are in docs/findings/.
 pub const PROPOSALS: &[Proposal] = &[
     Proposal { name: "pending-cleared", changes: &[("batched-pending", "cleared")] },
     Proposal { name: "fork-young", changes: &[("fork-accessed", "keep")] },
     Proposal { name: "fork-dirty", changes: &[("fork-dirty", "keep")] },
     Proposal { name: "removed-after", changes: &[("refault-flush", "removed-after")] },
-    // v8, the last of that name that was posted whole.
+    Proposal { name: "invlpgb", changes: &[("shootdown", "invlpgb")] },
+    Proposal { name: "coherent", changes: &[("shootdown", "coherent")] },
+    // v8, the last version under this name that was posted completely.
     Proposal {
         name: "migrc",
         changes: &[
@@ -307,7 +316,7 @@ pub const PROPOSALS: &[Proposal] = &[
             ("defer-upgrade", "write-fault"),
         ],
     },
-    // v10.
+    // The version is v10.
     Proposal {
         name: "luf",
         changes: &[
@@ -339,71 +348,71 @@ pub const PROPOSALS: &[Proposal] = &[
     },
 ];
 
-/// Why a row's name is not understood.
+/// Why a row's name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
-    /// No such kernel.
+    /// No kernel has this name.
     #[error("there is no kernel row `{name}`; there are {}, and their stable releases, like 6.12.90",
         KernelRow::names().join(", "))]
     UnknownKernel {
-        /// What was asked for.
+        /// The given kernel name.
         name: String,
     },
     /// An architecture that is not modelled.
-    #[error("architecture `{arch}` is not modelled; there is {}, and x86-64 if it is left out",
+    #[error("architecture `{arch}` is not modelled; there are {}, and x86-64 if none is named",
         OTHERS.map(|arch| arch.name).join(", "))]
     UnknownArch {
-        /// What was asked for.
+        /// The given architecture name.
         arch: String,
     },
-    /// An option that is not understood.
+    /// The option is invalid.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, migrate-ad=lost|kept, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
-        /// The option.
+        /// The given option.
         option: String,
     },
-    /// A proposal that nobody made.
+    /// No proposal has this name.
     #[error(
-        "there is no proposal `+{name}`; there is {}",
+        "there is no proposal `+{name}`; there are {}",
         PROPOSALS.iter().map(|p| format!("+{}", p.name)).collect::<Vec<_>>().join(", ")
     )]
     UnknownProposal {
-        /// What was asked for.
+        /// The given proposal name.
         name: String,
     },
-    /// The pending mark cannot be cleared where it is a flag.
+    /// The option clears pending marks by counts, but the mark is a flag in this kernel.
     #[error(
-        "`{row}`: batched-pending=cleared needs counts, and this kernel has a flag; add `,pending-mark=counts`"
+        "`{row}`: batched-pending=cleared needs a mark of counts, and this kernel's mark is a flag; add `,pending-mark=counts`"
     )]
     NeedsCounts {
-        /// The row.
+        /// The row's name.
         row: String,
     },
-    /// An option that this kernel does not have.
+    /// This kernel does not have the option.
     #[error("kernel {kernel} has no `{option}`")]
     NotInKernel {
-        /// The kernel.
+        /// The kernel's name.
         kernel: String,
-        /// The option.
+        /// The option's name.
         option: &'static str,
     },
-    /// Something that is said twice.
+    /// An option is given twice.
     #[error("`{name}` is given twice")]
     Twice {
-        /// What.
+        /// The name of the option.
         name: String,
-        /// How it is said the second time.
+        /// The second text that sets the option.
         option: String,
     },
-    /// A policy value that does not exist.
+    /// No policy has this name or value.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
 }
 
 impl RowError {
-    /// Where in the row's name the mistake is.
+    /// The bytes of the row's name that contain the mistake.
     pub fn place(&self, row: &str) -> Range<usize> {
         let part = match self {
             RowError::UnknownKernel { name } | RowError::UnknownProposal { name } => name,
@@ -414,13 +423,14 @@ impl RowError {
             RowError::Policy(UnknownPolicy::Value { value, .. }) => value,
             RowError::NeedsCounts { .. } => row,
         };
-        // Of what is there twice it is the second one; an empty part is at the end.
+        // If the text occurs twice, the second occurrence is the mistake. An empty part is at the
+        // end.
         let start = row.rfind(part).unwrap_or(0);
         start..start + part.len()
     }
 }
 
-/// Refuses what was given before: which of the two would count is nothing to guess.
+/// Refuses an option that was given before: we do not guess which of the two should count.
 fn once(given: &mut BTreeSet<String>, name: &str, option: &str) -> Result<(), RowError> {
     if given.insert(name.to_owned()) {
         return Ok(());
@@ -428,7 +438,7 @@ fn once(given: &mut BTreeSet<String>, name: &str, option: &str) -> Result<(), Ro
     Err(RowError::Twice { name: name.to_owned(), option: option.to_owned() })
 }
 
-/// The row of `6.12` or `6.12.90`, and the latter's 90.
+/// The series of `6.12` or `6.12.90`, and the patch number 90 of the latter.
 fn series_and_patch(kernel: &str) -> Option<(&'static Row, Option<u32>)> {
     let series = |name: &str| ROWS.iter().find(|row| row.name == name);
     if let Some(row) = series(kernel) {
@@ -450,7 +460,8 @@ impl KernelRow {
         ROWS.iter().map(|row| KernelRow::from_table(row, None)).collect()
     }
 
-    /// The stable releases that differ from their series as it is now, the last of each kind, oldest first.
+    /// The stable releases that differ from the newest kernel of their series: the last of each
+    /// kind, oldest first.
     pub fn stable() -> Vec<KernelRow> {
         let of = |row: &'static Row| {
             let releases = stable::older(row.release).into_iter();
@@ -459,13 +470,13 @@ impl KernelRow {
         ROWS.iter().flat_map(of).collect()
     }
 
-    /// The row of a stable release, by its name.
+    /// The row of a stable release, with the release's name.
     fn of_patch(row: &Row, patch: u32) -> KernelRow {
         let name = format!("{}.{patch}", row.name);
         KernelRow { name, ..KernelRow::from_table(row, Some(patch)) }
     }
 
-    /// The row of a series, or of one of its stable releases.
+    /// The row of a series (`patch` is `None`), or of one of its stable releases.
     fn from_table(row: &Row, patch: Option<u32>) -> KernelRow {
         let mut policies = row.policies;
         stable::apply(&mut policies, row.release, patch);
@@ -499,7 +510,7 @@ impl KernelRow {
         }
     }
 
-    /// The architecture as this kernel has it: some of arm64's rules differ by version.
+    /// The architecture with this kernel's rules: some rules of arm64 differ by version.
     pub const fn arch(&self) -> Arch {
         let arch = self.config.arch();
         let TlbCode::Arm64(invalidation) = arch.tlb_code else { return arch };
@@ -568,7 +579,7 @@ impl KernelRow {
         Ok(row)
     }
 
-    /// What is known to be wrong with the row, if it is a mutant.
+    /// The error that the row contains, if it is a mutant.
     pub fn known_wrong(&self) -> Option<&'static str> {
         let policy = POLICIES.iter().find(|policy| policy.name == "mutant")?;
         let word = self.policies.mutant.word();
@@ -627,6 +638,15 @@ impl KernelRow {
                     _ => return Err(unknown()),
                 }
             }
+            // What a move does to the two bits, in the words of the question.
+            "migrate-ad" => {
+                let remap = match value {
+                    "lost" => SplitRemap::Old,
+                    "kept" => SplitRemap::AsBefore,
+                    _ => return Err(unknown()),
+                };
+                self.policies.split_remap = remap;
+            }
             "la57" => self.config.la57 = switch()?,
             "five-level" => self.config.five_level = switch()?,
             "skip-needed" => {
@@ -683,6 +703,8 @@ mod tests {
             Err(RowError::NeedsCounts { .. })
         ));
         assert!(KernelRow::parse("5.10+pending-cleared,pending-mark=counts").is_ok());
+        let lost = KernelRow::parse("6.12,migrate-ad=lost").unwrap().policies;
+        assert_eq!(lost.split_remap, SplitRemap::Old);
         assert!(KernelRow::parse("6.12,mutant=move-unlocked").unwrap().known_wrong().is_some());
         assert_eq!(row.known_wrong(), None);
         assert!(matches!(KernelRow::parse("6.1/sparc"), Err(RowError::UnknownArch { .. })));

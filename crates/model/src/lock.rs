@@ -1,9 +1,9 @@
 //! The kernel's locks.
 //!
-//! Whoever changes a PTE holds the lock of its page table, whoever looks at mappings holds `mmap_lock` or theirs:
-//! the world asks for it where it is changed or looked at, as the kernel does with lockdep
-//! ([`crate::machine::world`]). In the simulator threads never meet inside the kernel, so that nobody holds
-//! anything and everything may be done.
+//! An operation that changes a PTE holds the lock of its page table. An operation that looks at
+//! mappings holds `mmap_lock` or the mapping's lock. The world checks this at each change or look,
+//! as the kernel does with lockdep ([`crate::machine::world`]). In the simulator threads never meet
+//! inside the kernel, so nobody holds a lock and every action is allowed.
 
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
@@ -16,31 +16,35 @@ pub enum Lock {
     MmapRead(MmId),
     /// `mmap_lock` for writing.
     MmapWrite(MmId),
-    /// The lock of the mapping of these pages, for reading: a fault needs no other to look at it.
+    /// The read lock of the mapping of these pages. A fault needs no other lock to look at the
+    /// mapping.
     VmaRead(MmId, PageRange),
-    /// The same of whichever mapping has this page when it is taken (`lock_vma_under_rcu`).
+    /// The read lock of the mapping that contains this page when the lock is taken
+    /// (`lock_vma_under_rcu`).
     VmaOf(MmId, Vpn),
-    /// The lock of the mapping of these pages, for writing. It is given back with `mmap_lock`, or when that is
-    /// downgraded (`vma_end_write_all`).
+    /// The write lock of the mapping of these pages. It is released with `mmap_lock`, or when that
+    /// is downgraded (`vma_end_write_all`).
     VmaWrite(MmId, PageRange),
     /// The lock of the last-level page table that starts at this page.
     PageTable(MmId, Vpn),
-    /// The lock of the table above it that starts at this page (`pmd_lock`).
+    /// The lock of the table one level above the last, which starts at this page (`pmd_lock`).
     Pmd(MmId, Vpn),
-    /// The uppermost `anon_vma` (`anon_vma->root`), whose lock is that of all below it, for reading.
+    /// The read lock of the uppermost `anon_vma` (`anon_vma->root`), which is also the lock of all
+    /// `anon_vma`s below it.
     RmapRead(ObjectId),
-    /// The same of whatever the folio is of when it is taken (`folio_lock_anon_vma_read`).
+    /// The read lock of the object that the folio belongs to when the lock is taken
+    /// (`folio_lock_anon_vma_read`).
     RmapOf(Pfn),
-    /// The same for writing (`anon_vma_lock_write`).
+    /// The write lock of the uppermost `anon_vma` (`anon_vma_lock_write`).
     RmapWrite(ObjectId),
     /// The folio lock.
     Folio(Pfn),
-    /// Whoever changes a file has it (`inode->i_rwsem`).
+    /// The lock for changing a file (`inode->i_rwsem`).
     Inode(ObjectId),
-    /// Whoever takes a file's pages from the page cache for good keeps others from filling it (`invalidate_lock`; before 5.15 each file
-    /// system's own).
+    /// The lock for removing a file's pages from the page cache, which keeps others from adding any
+    /// (`invalidate_lock`; before 5.15 each file system had its own).
     InvalidateWrite(ObjectId),
-    /// The same for whoever fills it.
+    /// The lock for adding pages to a file's page cache (`invalidate_lock` for reading).
     InvalidateRead(ObjectId),
 }
 
@@ -51,13 +55,14 @@ impl Lock {
         Lock::PageTable(mm, Vpn(page.0 / span * span))
     }
 
-    /// The lock of the table above the last-level one of `page`.
+    /// The lock of the table above the last-level table of `page`.
     pub const fn pmd(arch: &Arch, mm: MmId, page: Vpn) -> Lock {
         let span = arch.table_pages(2);
         Lock::Pmd(mm, Vpn(page.0 / span * span))
     }
 
-    /// The lock that is meant now, if there is one.
+    /// The actual lock at this moment: [`Lock::RmapOf`] and [`Lock::VmaOf`] are resolved. `None` if
+    /// it does not exist.
     pub fn resolved<M: Mode>(self, w: &World<M>) -> Option<Lock> {
         Some(match self {
             Lock::RmapOf(frame) => Lock::RmapRead(w.objects.root(w.frames.get(frame).object)),
@@ -66,7 +71,7 @@ impl Lock {
         })
     }
 
-    /// Whether both cannot be held at a time, by two threads.
+    /// Whether two threads cannot hold the two locks at the same time.
     pub fn excludes(self, other: Lock) -> bool {
         match (self, other) {
             (Lock::MmapWrite(a), Lock::MmapRead(b) | Lock::MmapWrite(b))

@@ -1,8 +1,8 @@
 //! The text form of a [`Sequence`]: printing with repeats folded, and reading.
 //!
-//! Reading accepts everything that printing gives, and the suffixes `~recvA/B` and `!norecv`
-//! about receives, which are dropped. A text that expands to more than [`MAX_TOKENS`] tokens is
-//! refused.
+//! Reading accepts everything that printing produces. It also accepts the suffixes `~recvA/B` and
+//! `!norecv` about receives, and drops them. A text that expands to more than [`MAX_TOKENS`] tokens
+//! is refused.
 
 use crate::event::Tlbi;
 use crate::sequence::{FaultToken, LocalPart, SYNC, Sequence, Token};
@@ -10,33 +10,33 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The longest sequence that a text may stand for.
+/// The most tokens that a text may expand to.
 pub const MAX_TOKENS: usize = 1 << 20;
 
-/// The deepest nesting of groups.
+/// The deepest allowed nesting of groups.
 const MAX_DEPTH: usize = 16;
 
-/// The longest group that printing looks for.
+/// The longest group that printing looks for, in tokens.
 const MAX_PERIOD: usize = 64;
 
-/// Why a text is no sequence.
+/// Why a text is not a sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotationError {
-    /// Not one of the tokens.
+    /// The text contains a word that is no token.
     #[error(
-        "`{0}` is no token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC, to(n) or a mark"
+        "`{0}` is not a token; expected R, W, WP, RP, IPI:MM(n), IPI:BATCH(n), loc:MM(n), send(n), TLBI:vale1is(n), SYNC, to(n) or a mark"
     )]
     UnknownToken(String),
-    /// Brackets that do not match.
+    /// The brackets do not match.
     #[error("the brackets of a group do not match")]
     Unbalanced,
-    /// Groups too deep.
+    /// The groups are nested too deeply.
     #[error("groups are nested more than {MAX_DEPTH} deep")]
     TooDeep,
-    /// A repeat without anything before it, or not a number.
-    #[error("`{0}` is no repeat count")]
+    /// A repeat count has nothing before it, or is no number.
+    #[error("`{0}` is not a repeat count")]
     BadRepeat(String),
-    /// Too many tokens.
+    /// The text expands to too many tokens.
     #[error("the sequence has more than {MAX_TOKENS} tokens")]
     TooLong,
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// The tokens with repeats folded: at each place the group that covers most.
+/// The tokens with repeats folded. Each fold takes the group that covers most tokens.
 fn fold(tokens: &[Token]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut at = 0;
@@ -56,7 +56,7 @@ fn fold(tokens: &[Token]) -> String {
         let group = &tokens[at..at + period];
         parts.push(match (group, count) {
             ([token], 1) => token.to_string(),
-            // A mark ends in `:`; brackets keep its repeat count apart.
+            // A mark ends in `:`, so its repeat count needs brackets.
             ([token], _) if !matches!(token, Token::Mark(_)) => format!("{token}x{count}"),
             _ => format!("({})x{count}", fold(group)),
         });
@@ -65,7 +65,7 @@ fn fold(tokens: &[Token]) -> String {
     parts.join(" ")
 }
 
-/// The period and count of the repeat at the start that covers most tokens.
+/// The period and count of the repeat at the start that covers the most tokens.
 fn longest_repeat(tokens: &[Token]) -> (usize, usize) {
     let mut best = (1, 1);
     for period in 1..=MAX_PERIOD.min(tokens.len() / 2) {
@@ -98,7 +98,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Tokens up to the end or the bracket that closes the group.
+    /// The tokens up to the end, or up to the bracket that closes the group.
     fn group(&mut self, depth: usize) -> Result<Vec<Token>, NotationError> {
         if depth > MAX_DEPTH {
             return Err(NotationError::TooDeep);
@@ -124,13 +124,13 @@ impl<'a> Reader<'a> {
             if element.len().saturating_mul(count) > MAX_TOKENS - tokens.len() {
                 return Err(NotationError::TooLong);
             }
-            // An empty group stays empty, however often it is repeated.
+            // An empty group stays empty for any repeat count.
             let count = if element.is_empty() { 0 } else { count };
             tokens.extend(element.iter().cycle().take(element.len() * count).cloned());
         }
     }
 
-    /// The word after a mark sign if it ends in a colon; marks may have no name.
+    /// The word after a mark sign, if it ends in a colon. Marks need not have a name.
     fn mark_name(&mut self) -> String {
         let rest = self.rest.trim_start();
         let word = rest.split([' ', '(', ')']).next().unwrap_or_default();
@@ -165,7 +165,8 @@ impl<'a> Reader<'a> {
         Ok(token)
     }
 
-    /// Whatever follows a token without a space: a repeat count, remarks about receives.
+    /// The suffixes of a token, without a space before them: a repeat count, and remarks about
+    /// receives.
     fn suffixes(&mut self) -> Result<usize, NotationError> {
         let end = self.rest.find([' ', '(', ')']).unwrap_or(self.rest.len());
         let (suffix, rest) = self.rest.split_at(end);

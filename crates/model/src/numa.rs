@@ -1,23 +1,23 @@
-//! NUMA in the language of scenarios: memory policies, what a move answers for each page, what the
-//! machine's nodes are like, and the kernel's settings for tiers and sampling.
+//! NUMA in the language of scenarios: memory policies, the status of each page after a move, the
+//! machine's nodes, and the kernel's settings for tiers and sampling.
 
 use crate::addr::NodeId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most NUMA nodes that a scenario may ask for.
+/// The most NUMA nodes that a scenario may have.
 pub const MAX_NODES: u16 = 64;
 
-/// The part of `whole` that number `at` of `of` gets that share it as evenly as can be: of CPUs and of
-/// memory among nodes.
+/// The share of number `at` of `of` nodes if `whole` CPUs, or units of memory, are distributed as
+/// evenly as possible.
 pub const fn share(whole: u32, at: u16, of: u16) -> u32 {
     let (at, of) = (at as u32, of as u32);
     whole * (at + 1) / of - whole * at / of
 }
 
-/// The node of each CPU of a machine for a scenario with so many: guests have one more, for the rest.
-/// The first `nodes` have CPUs.
+/// The node of each CPU of a machine for a scenario with `cpus` CPUs. Guests have one more CPU, for
+/// everything else. Only the first `nodes` nodes have CPUs.
 pub fn nodes_of_cpus(cpus: u16, nodes: u16) -> Vec<NodeId> {
     let of =
         |node| std::iter::repeat_n(NodeId(node), share(u32::from(cpus) + 1, node, nodes) as usize);
@@ -25,6 +25,7 @@ pub fn nodes_of_cpus(cpus: u16, nodes: u16) -> Vec<NodeId> {
 }
 
 /// A memory policy of a mapping or of a thread.
+///
 /// Source: include/uapi/linux/mempolicy.h (5.10 to 7.3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mempolicy {
@@ -41,7 +42,7 @@ pub enum Mempolicy {
 }
 
 impl Mempolicy {
-    /// The words of scenarios, and whether the policy names a node.
+    /// The policies' words in scenarios, and whether the policy names a node.
     pub const WORDS: [(&'static str, bool); 5] = [
         ("default", false),
         ("local", false),
@@ -50,7 +51,7 @@ impl Mempolicy {
         ("interleave", false),
     ];
 
-    /// The policy of that word; `node` is used by those that name one.
+    /// The policy with that word. Policies that name a node use `node`.
     pub fn named(word: &str, node: u16) -> Option<Mempolicy> {
         Some(match word {
             "default" => Mempolicy::Default,
@@ -62,7 +63,7 @@ impl Mempolicy {
         })
     }
 
-    /// The node that it names, if it names one.
+    /// The node that the policy names, if it names one.
     pub const fn node(self) -> Option<u16> {
         match self {
             Mempolicy::Bind(node) | Mempolicy::Preferred(node) => Some(node),
@@ -71,13 +72,15 @@ impl Mempolicy {
     }
 }
 
-/// What `move_pages` answers for one page: the node that it is on, or an error's number.
+/// The status that `move_pages` returns for one page: the node that it is on, or a negative error
+/// number.
+///
 /// Source: mm/migrate.c:do_pages_move, add_page_for_migration (5.10 to 7.3).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PageStatus(pub i32);
 
 impl PageStatus {
-    /// Nothing is there (`ENOENT`; `EFAULT` in 5.10 and 6.1).
+    /// There is no page (`ENOENT`; `EFAULT` in 5.10 and 6.1).
     pub const ENOENT: PageStatus = PageStatus(-2);
     /// The page cannot be written to its disk (`EIO`).
     pub const EIO: PageStatus = PageStatus(-5);
@@ -85,12 +88,14 @@ impl PageStatus {
     pub const ENOMEM: PageStatus = PageStatus(-12);
     /// Several processes map the page (`EACCES`).
     pub const EACCES: PageStatus = PageStatus(-13);
-    /// The address is not mapped, or the zero page is there (`EFAULT`); in 5.10 and 6.1 nothing is there.
+    /// The address is not mapped, or the zero page is mapped there (`EFAULT`). In 5.10 and 6.1 it
+    /// also means that there is no page.
     pub const EFAULT: PageStatus = PageStatus(-14);
-    /// Somebody else holds the page (`EBUSY`).
+    /// Another user holds the page (`EBUSY`).
     pub const EBUSY: PageStatus = PageStatus(-16);
 
-    /// The call ended before it answered for the page: it stops where pages could not be moved.
+    /// The call ended before it returned a status for the page. It stops at pages that could not be
+    /// moved.
     pub const UNTOLD: PageStatus = PageStatus(i32::MIN);
 
     const NAMES: [(&'static str, PageStatus); 7] = [
@@ -103,7 +108,7 @@ impl PageStatus {
         ("EBUSY", PageStatus::EBUSY),
     ];
 
-    /// The page is on this node.
+    /// The status of a page that is on this node.
     pub const fn on(node: u16) -> PageStatus {
         PageStatus(node as i32)
     }
@@ -129,25 +134,27 @@ impl FromStr for PageStatus {
     }
 }
 
-/// The kernel's settings that a scenario asks for; `None` leaves one as it is.
+/// The kernel settings that a scenario needs. `None` leaves a setting unchanged.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumaNeeds {
-    /// How many of the nodes, the last ones, are slower memory without CPUs.
+    /// How many of the nodes are slower memory without CPUs; they are the last ones.
     #[serde(default)]
     pub slow: u16,
     /// Whether reclaim may demote pages (`/sys/kernel/mm/numa/demotion_enabled`).
     #[serde(default)]
     pub demotion: Option<bool>,
-    /// What NUMA balancing does.
+    /// The mode of NUMA balancing.
     #[serde(default)]
     pub balancing: Option<Balancing>,
-    /// Whether reclaim goes by generations (`/sys/kernel/mm/lru_gen/enabled`).
+    /// Whether reclaim uses multi-generational LRU (`/sys/kernel/mm/lru_gen/enabled`).
     #[serde(default)]
     pub mglru: Option<bool>,
 }
 
-/// `kernel.numa_balancing`. Source: include/linux/sched/sysctl.h: NUMA_BALANCING_NORMAL,
-/// NUMA_BALANCING_MEMORY_TIERING (6.1 to 7.3; 5.10 has 0 and 1).
+/// The setting `kernel.numa_balancing`.
+///
+/// Source: include/linux/sched/sysctl.h: NUMA_BALANCING_NORMAL, NUMA_BALANCING_MEMORY_TIERING (6.1
+/// to 7.3; 5.10 has 0 and 1).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Balancing {
     /// 0: nothing is sampled.
@@ -159,7 +166,7 @@ pub enum Balancing {
 }
 
 impl Balancing {
-    /// All with the word that scenarios use and the kernel's number.
+    /// All modes, each with its word in scenarios.
     pub const ALL: [(&'static str, Balancing); 3] =
         [("off", Balancing::Off), ("on", Balancing::On), ("tiering", Balancing::Tiering)];
 

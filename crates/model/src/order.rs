@@ -1,13 +1,14 @@
-//! The order of what was recorded at the same time: causes come before what they cause.
+//! The order of records with equal times: causes come before their effects.
 
 use crate::event::FlushReason;
 
-/// What comes first of two records of the same time.
+/// The rank of a record. Of two records with equal times, the one with the lower rank comes first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     /// A round starts.
     RoundStart,
-    /// An operation or a measured block starts; what was lost is lost before the rest.
+    /// An operation or a measured block starts. Records about lost events come before the rest,
+    /// too.
     OpStart,
     /// A fault or a system call starts.
     Entry,
@@ -15,11 +16,11 @@ pub enum Rank {
     Send,
     /// The initiator's own part of a flush.
     Local,
-    /// A CPU answers a shootdown, or flushes as it switches.
+    /// A CPU answers a shootdown, or flushes during a switch.
     Receive,
-    /// What happens inside a fault or a system call.
+    /// An event inside a fault or a system call.
     Inside,
-    /// A fault or a system call ends, or the CPU goes to another task.
+    /// A fault or a system call ends, or the CPU switches to another task.
     End,
     /// A measured block ends.
     MeasureEnd,
@@ -28,7 +29,7 @@ pub enum Rank {
 }
 
 impl FlushReason {
-    /// Where its record stands among those of the same time.
+    /// The rank of a flush record with this reason.
     pub const fn rank(self) -> Rank {
         match self {
             FlushReason::RemoteSend => Rank::Send,

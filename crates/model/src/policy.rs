@@ -3,14 +3,15 @@
 //! Each policy is an enum, declared once with its values, documentation and source. A kernel row
 //! names a value for every policy; there are no defaults. A mechanism asks the row and acts.
 //!
-//! Mutants are one policy among them: what is known to be wrong, so that the checker has something
-//! to find.
+//! Mutants are one of the policies. A mutant is known to be wrong, so that the checker has
+//! something to find.
 
 /// Declares the policy enums, the [`Policies`] row and the table [`POLICIES`].
 macro_rules! policies {
     ($(
         $(#[$doc:meta])*
-        $field:ident: $enum:ident = $name:literal, $summary:literal, source $source:literal {
+        $field:ident: $enum:ident = $name:literal in $group:ident, $summary:literal,
+            source $source:literal {
             $($variant:ident = $word:literal, $what:literal;)*
         }
     )*) => {
@@ -39,6 +40,7 @@ macro_rules! policies {
         pub const POLICIES: &[PolicyInfo] = &[
             $(PolicyInfo {
                 name: $name,
+                group: $group,
                 summary: $summary,
                 source: $source,
                 values: &[$(($word, $what)),*],
@@ -84,882 +86,927 @@ macro_rules! policies {
     };
 }
 
-/// A policy, as help and documentation show it.
+/// A policy, for help and documentation.
 #[derive(Copy, Clone, Debug)]
 pub struct PolicyInfo {
-    /// Its name.
+    /// The policy's name in row options.
     pub name: &'static str,
-    /// What it decides.
+    /// The subject that the policy is about, one of [`GROUPS`].
+    pub group: &'static str,
+    /// The decision that the policy makes.
     pub summary: &'static str,
-    /// Where that is known from.
+    /// The source of that knowledge.
     pub source: &'static str,
-    /// Its values with their meaning.
+    /// The policy's values, each with its meaning.
     pub values: &'static [(&'static str, &'static str)],
 }
 
 /// A policy or value that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPolicy {
-    /// No such policy.
+    /// No policy has this name.
     #[error("there is no policy `{name}`")]
     Policy {
-        /// What was asked for.
+        /// The given policy name.
         name: String,
     },
-    /// No such value.
+    /// The policy has no such value.
     #[error("policy `{policy}` has no value `{value}`; it has {}", known.join(", "))]
     Value {
         /// The policy.
         policy: &'static str,
-        /// What was asked for.
+        /// The given value.
         value: String,
-        /// What there is.
+        /// The policy's values.
         known: &'static [&'static str],
     },
 }
 
+const COW: &str = "Copy-on-write and swap-in";
+const FORK: &str = "Fork and pins";
+const MAPPINGS: &str = "Mappings, mprotect, mremap, madvise";
+const HUGE: &str = "Huge pages and large folios";
+const FILES: &str = "Files";
+const UFFD: &str = "Userfaultfd";
+const SOFT_DIRTY: &str = "Soft-dirty bits and PAGEMAP_SCAN";
+const RECLAIM: &str = "LRU and reclaim";
+const NUMA: &str = "NUMA nodes and migration";
+const FLUSHES: &str = "TLB flushes";
+const ARM64: &str = "TLB flushes on arm64";
+const DEFERRED: &str = "Flushes left to later ones";
+const MISTAKES: &str = "Mistakes";
+
+/// The subjects that policies are about, in the order in which they are listed.
+pub const GROUPS: &[&str] = &[
+    COW, FORK, MAPPINGS, HUGE, FILES, UFFD, SOFT_DIRTY, RECLAIM, NUMA, FLUSHES, ARM64, DEFERRED,
+    MISTAKES,
+];
+
 policies! {
-    /// When a write fault on a read-only anonymous page may reuse it.
-    reuse: Reuse = "reuse", "when a write fault on a read-only anonymous page reuses it in place",
+    /// When a write fault on a read-only anonymous page reuses it instead of copying.
+    reuse: Reuse = "reuse" in COW, "when a write fault on a read-only anonymous page reuses it in place",
         source "mm/memory.c:do_wp_page (5.10, 6.1, 6.12, 7.2, 7.3); 5.8: published description" {
-        MapCount = "mapcount", "nobody else maps it or has it in swap; other references do not count";
-        PageCount = "page-count", "nobody else holds any reference, an LRU batch's included";
-        ExclusiveAfterDrain = "exclusive-drain", "it is marked exclusive, or is found so after draining this CPU's LRU batch";
-        ExclusiveCountingBatch = "exclusive-count", "as exclusive-drain, but one reference of an LRU batch is allowed for before the drain";
+        MapCount = "mapcount", "if nobody else maps the page or has it in swap; other references do not count";
+        PageCount = "page-count", "if nobody else holds a reference to the page; an LRU batch's reference counts";
+        ExclusiveAfterDrain = "exclusive-drain", "if the page is marked exclusive, or if nobody but the swap cache holds another reference once this CPU's LRU batch is drained; with more than 3 references it copies without draining";
+        ExclusiveCountingBatch = "exclusive-count", "as exclusive-drain, but before the drain it allows for one reference of an LRU batch only, and for the swap cache's";
     }
     /// How a read fault maps a page that comes back from swap.
-    swapin_read: SwapinRead = "swapin-read", "how a read fault maps an exclusive page that comes back from swap",
+    swapin_read: SwapinRead = "swapin-read" in COW, "how a read fault maps an exclusive page that comes back from swap",
         source "mm/memory.c:do_swap_page (6.1: read-only; 6.12: pte_mkwrite)" {
-        ReadOnly = "read-only", "read-only: a later write faults once more";
-        Writable = "writable", "writable but clean: a later write does not fault";
+        ReadOnly = "read-only", "it maps the page read-only, so that a later store faults once more";
+        Writable = "writable", "it maps the page writable but clean, so that a later store does not fault";
     }
-    /// Whether a write fault on swap asks the reuse rule of its own time.
-    swapin_write: SwapinWrite = "swapin-write", "when a write fault maps a page from swap writable at once",
+    /// Which reuse rule a write fault on a swap entry applies.
+    swapin_write: SwapinWrite = "swapin-write" in COW, "when a write fault maps a page from swap writable at once",
         source "mm/memory.c:do_swap_page (5.10: reuse_swap_page; 6.1, 6.12: exclusive or sole reference)" {
-        MapCount = "mapcount", "nobody else maps it or has it in swap";
-        Exclusive = "exclusive", "the swap PTE or the fresh folio says exclusive, or it is the sole reference";
+        MapCount = "mapcount", "if nobody else maps the page or has it in swap";
+        Exclusive = "exclusive", "if the page is exclusive, as swapin-exclusive decides";
     }
-    /// When a write fault on swap empties this CPU's LRU batch first.
-    swapin_drain: SwapinDrain = "swapin-drain", "when a write fault on swap drains this CPU's LRU batch, if the folio is not on the LRU",
-        source "mm/memory.c:do_swap_page (5.10, 7.3: never; 6.1, 6.12: only what is in the swap cache; 7.2: all is)" {
+    /// When a write fault on a swap entry drains this CPU's LRU batch first.
+    swapin_drain: SwapinDrain = "swapin-drain" in COW, "when a write fault on a swap entry drains this CPU's LRU batch, if the folio is not on the LRU",
+        source "mm/memory.c:do_swap_page (5.10, 7.3: never; 6.1, 6.12: only for folios in the swap cache; 7.2: all folios are there)" {
         Never = "never", "never";
-        FromCache = "from-cache", "if it found the folio in the swap cache; what it reads itself passes by";
-        Always = "always", "always: what it reads itself is in the swap cache, too";
+        FromCache = "from-cache", "if it found the folio in the swap cache; a folio that it reads itself bypasses the cache";
+        Always = "always", "always: a folio that it reads itself is in the swap cache, too";
     }
-    /// When a fault on swap takes the folio that it found in the swap cache out of it.
-    swapin_free: SwapinFree = "swapin-free", "when a fault on swap takes the page that it found in the swap cache out of it, once no swap PTE is left",
+    /// When a fault on a swap entry removes the folio that it found from the swap cache.
+    swapin_free: SwapinFree = "swapin-free" in COW, "when a fault on a swap entry removes the page that it found in the swap cache from there, if no other swap entry refers to the page",
         source "mm/swapfile.c:reuse_swap_page (5.10), mm/memory.c:should_try_to_free_swap (6.1, 6.12; 7.2, 7.3: always with a synchronous device); tests/regressions/swapin-free.kdl" {
-        SoleUser = "sole-user", "a write fault, if nobody else maps it or has it in swap";
-        SoleReference = "sole-reference", "a write fault, if nobody but the cache and the fault holds a reference: no LRU batch either";
-        Always = "always", "always";
+        SoleUser = "sole-user", "in a write fault, if nobody else maps the page or has it in swap";
+        SoleReference = "sole-reference", "in a write fault, if only the swap cache and the fault hold a reference; an LRU batch's reference counts, too";
+        Always = "always", "in every fault";
     }
     /// Whether anonymous pages carry an exclusive mark.
-    anon_exclusive: AnonExclusive = "anon-exclusive", "whether anonymous pages carry an exclusive mark",
+    anon_exclusive: AnonExclusive = "anon-exclusive" in COW, "whether anonymous pages carry an exclusive mark",
         source "include/linux/page-flags.h:PageAnonExclusive (6.1 has it, 5.10 does not)" {
-        No = "no", "no";
-        Yes = "yes", "yes, in the page and in its swap PTE";
+        No = "no", "they do not";
+        Yes = "yes", "they do, and so do their swap PTEs";
     }
     /// What `MADV_PAGEOUT` does with the accessed bit.
-    pageout_young: PageoutYoung = "pageout-young", "what MADV_PAGEOUT does with the accessed bit",
+    pageout_young: PageoutYoung = "pageout-young" in RECLAIM, "what MADV_PAGEOUT does with the accessed bit",
         source "mm/madvise.c:madvise_cold_or_pageout_pte_range (6.1: cleared; 6.12: `!pageout &&`)" {
-        Clear = "clear", "clears it, which makes the gather flush, then reclaims unless it is set again";
-        Ignore = "ignore", "leaves it and reclaims whatever it says";
+        Clear = "clear", "it clears the bit, for which the gather flushes, and reclaims the page unless the bit is set again";
+        Ignore = "ignore", "it leaves the bit as it is, and reclaims the page in any case";
     }
-    /// Which PTE changes `mprotect` flushes.
-    protect_flush: ProtectFlush = "protect-flush", "which PTE changes make mprotect flush",
+    /// Which PTE changes make `mprotect` flush.
+    protect_flush: ProtectFlush = "protect-flush" in MAPPINGS, "which PTE changes make mprotect flush",
         source "5.10 mm/mprotect.c:change_protection_range; 6.1 arch/x86/include/asm/tlbflush.h:pte_needs_flush; taken: a proposal (docs/findings/granted-flush.md)" {
-        WholeRange = "whole-range", "any PTE changed: one flush of the whole range";
-        PerPte = "per-pte", "only PTEs whose flags changed in a way that the TLB can hold";
-        Taken = "taken", "only PTEs that lose a right: who has cached less than what is granted faults once, for nothing (a proposal)";
+        WholeRange = "whole-range", "any change; mprotect flushes the whole range once";
+        PerPte = "per-pte", "changes of flags that the TLB can hold; mprotect flushes only such PTEs";
+        Taken = "taken", "changes that revoke a right; a CPU that has cached fewer rights than its PTE grants takes one needless fault (a proposal)";
     }
-    /// Whether `mprotect` gives write permission back itself.
-    protect_restore: ProtectRestore = "protect-restore", "whether mprotect makes exclusive pages writable again by itself",
-        source "mm/mprotect.c:can_change_pte_writable (5.10: none; 6.1: dirty; 6.12: not needed)" {
-        Never = "never", "never: each page faults at its next write";
-        IfDirty = "if-dirty", "exclusive pages whose PTE is dirty";
-        IfExclusive = "if-exclusive", "all exclusive pages";
+    /// Whether `mprotect` itself gives write permission back.
+    protect_restore: ProtectRestore = "protect-restore" in MAPPINGS, "whether mprotect itself makes exclusive pages writable again",
+        source "mm/mprotect.c:can_change_pte_writable (5.10: none; 6.1: the PTE has to be dirty; 6.12: it need not be)" {
+        Never = "never", "never: each page faults at its next store";
+        IfDirty = "if-dirty", "it makes exclusive pages writable if their PTEs are dirty";
+        IfExclusive = "if-exclusive", "it makes all exclusive pages writable";
     }
-    /// What a store to the huge zero page gets.
-    huge_zero_write: HugeZeroWrite = "huge-zero-write", "what a store to the huge zero page gets",
+    /// What a store to the huge zero page maps.
+    huge_zero_write: HugeZeroWrite = "huge-zero-write" in HUGE, "what a store to the huge zero page maps",
         source "mm/huge_memory.c:do_huge_pmd_wp_page (5.10 to 6.12), do_huge_zero_wp_pmd (6.18, 7.3)" {
-        Split = "split", "one page: the huge zero page is mapped page by page first";
-        Huge = "huge", "a huge page of its own";
+        Split = "split", "one page, after the entry of the huge zero page was split into PTEs";
+        Huge = "huge", "a huge page";
     }
-    /// Where the dirty bit goes when a huge page is mapped page by page.
-    split_dirty: SplitDirty = "split-dirty", "what becomes of the dirty bit of a huge page's entry when it is mapped page by page",
+    /// Where the dirty bit goes when a huge page is remapped page by page.
+    split_dirty: SplitDirty = "split-dirty" in HUGE, "where the dirty bit of a huge page's entry goes when the entry is split into PTEs",
         source "mm/huge_memory.c:__split_huge_pmd_locked (5.10, 6.1: SetPageDirty; 6.12 to 7.3: pte_mkdirty as well)" {
-        Page = "page", "the page is dirty then, the PTEs are clean";
-        Pte = "pte", "the PTEs are dirty as well";
+        Page = "page", "the page becomes dirty, and the PTEs are clean";
+        Pte = "pte", "the page and the PTEs become dirty";
     }
-    /// How the flushes are done when a large folio is split whose pages are mapped one by one.
-    split_flush: SplitFlush = "split-flush", "how the mappings of a large folio's single pages are flushed when it is split",
+    /// How the mappings of a large folio's single pages are flushed when the folio is split.
+    split_flush: SplitFlush = "split-flush" in HUGE, "how the mappings of a large folio's single pages are flushed when the folio is split",
         source "mm/huge_memory.c:unmap_page (5.10, 6.1), unmap_folio (6.12 to 7.3: TTU_BATCH_FLUSH)" {
-        Each = "each", "one by one";
-        Batched = "batched", "once for all, where another CPU is to be asked";
+        Each = "each", "each page is flushed when it is unmapped";
+        Batched = "batched", "one flush covers all pages, if another CPU may hold their translations";
     }
-    /// What PTEs of a large folio are after it was split.
-    split_remap: SplitRemap = "split-remap", "what the accessed and dirty bits are once a large folio was split",
+    /// The accessed and dirty bits of a large folio's PTEs after a split.
+    split_remap: SplitRemap = "split-remap" in HUGE, "what the accessed and dirty bits of a large folio's PTEs are after the folio was split",
         source "mm/migrate.c:remove_migration_pte (5.10: pte_mkold; 6.1: is_migration_entry_young, is_migration_entry_dirty, pte_mksoft_dirty before pte_mkdirty; 6.12 to 7.3: after it)" {
-        Old = "old", "clear: the page knows whether it is dirty";
-        DirtyMarks = "dirty-marks", "as before, and a dirty PTE is soft-dirty";
-        AsBefore = "as-before", "as before";
+        Old = "old", "they are clear, and only the page knows whether it is dirty";
+        DirtyMarks = "dirty-marks", "they are as before, and a dirty PTE becomes soft-dirty";
+        AsBefore = "as-before", "they are as before";
     }
-    /// What becomes of pages of zeros when a large folio is split.
-    split_zeros: SplitZeros = "split-zeros", "what becomes of pages of nothing but zeros when a large folio is split",
+    /// What happens to pages of zeros when a large folio is split.
+    split_zeros: SplitZeros = "split-zeros" in HUGE, "what happens to pages that hold only zeros when a large folio is split",
         source "mm/migrate.c:try_to_map_unused_to_zeropage (6.12 to 7.3)" {
         Stay = "stay", "they stay";
-        ZeroPage = "zero-page", "the zero page is mapped in their place, and they are freed";
+        ZeroPage = "zero-page", "they are freed, and the zero page is mapped in their place";
     }
-    /// How many pages are unmapped before they move to another node.
-    migrate_batch: MigrateBatch = "migrate-batch", "whether pages that move to another node are unmapped together, with one flush",
+    /// How many pages are unmapped together before they move to another node.
+    migrate_batch: MigrateBatch = "migrate-batch" in NUMA, "whether pages that move to another node are unmapped together, with one flush",
         source "mm/migrate.c:migrate_pages (5.10, 6.1), migrate_pages_batch (6.12 to 7.3)" {
-        Off = "off", "each by itself, with a flush for each translation";
-        On = "on", "up to 512 at a time, with one flush of everything where another CPU is to be asked";
+        Off = "off", "each page is unmapped by itself, with a flush for each translation";
+        On = "on", "up to 512 pages are unmapped together, and one flush covers all of them where another CPU may hold their translations";
     }
-    /// Where a page goes that has moved to another node.
-    migrate_lru: MigrateLru = "migrate-lru", "where a page that has moved to another node waits for the LRU",
+    /// Where a page waits for the LRU after it moved to another node.
+    migrate_lru: MigrateLru = "migrate-lru" in NUMA, "where a page that has moved to another node waits for the LRU",
         source "mm/migrate.c:unmap_and_move (5.10: putback_lru_page), move_to_new_folio (6.1), migrate_folio_move (6.12); mm/swap.c:lru_cache_disable (6.1, 6.12)" {
-        Batch = "batch", "in its CPU's batch, which holds a reference, once it is mapped";
-        AtOnce = "at-once", "nowhere: the batches are disabled, and it is on the LRU before it is mapped";
+        Batch = "batch", "in its CPU's LRU batch, which holds a reference, from when it is mapped";
+        AtOnce = "at-once", "nowhere, if a call moves it: the LRU batches are disabled, and it is on the LRU before it is mapped; otherwise in its CPU's LRU batch, from before it is mapped";
     }
     /// How long `mbind` keeps `mmap_lock`.
-    mempolicy_lock: MempolicyLock = "mempolicy-lock", "how long mbind holds mmap_lock",
+    mempolicy_lock: MempolicyLock = "mempolicy-lock" in NUMA, "how long mbind holds mmap_lock",
         source "mm/mempolicy.c:do_mbind (5.10, 6.1, 6.12)" {
         Moved = "moved", "until the pages have moved";
-        Isolated = "isolated", "until the pages are isolated and the mappings have their policy";
+        Isolated = "isolated", "until the pages are isolated and the mappings have their new policy";
     }
-    /// How a kernel knows that a node's memory is slower.
-    memory_tiers: MemoryTiers = "memory-tiers", "how a kernel knows that a node's memory is slower than another's",
+    /// How a kernel recognizes that a node's memory is slower.
+    memory_tiers: MemoryTiers = "memory-tiers" in NUMA, "how a kernel recognizes that a node's memory is slower than another's",
         source "mm/memory-tiers.c (6.1: by the kind of device; 6.12: mt_perf_to_adistance, from the machine's HMAT)" {
-        ByDevice = "device", "by the kind of device: memory that is there at boot is one tier";
-        ByPerformance = "performance", "by latency and bandwidth as the firmware tells them";
+        ByDevice = "device", "by the kind of device: all memory that is present at boot is one tier";
+        ByPerformance = "performance", "by the latency and the bandwidth that the firmware reports";
     }
-    /// Which unmaps may leave their flush to a later one.
-    defer_flush: DeferFlush = "defer-flush", "which pages that are unmapped may leave their flush to a later one; no kernel does",
+    /// Which unmaps may leave their flush to a later flush.
+    defer_flush: DeferFlush = "defer-flush" in DEFERRED, "which unmapped pages may leave their flush to a later flush; no kernel does this",
         source "proposed: MIGRC v8 (20240226030613.22366-1-byungchul@sk.com), v9 (20240417071847.29584-1), LUF v10 (20240520021734.21527-1)" {
         Never = "never", "none";
-        Tiering = "tiering", "those that move between fast and slow memory (MIGRC, v1 to v8)";
-        Migration = "migration", "those that move in batches (v9)";
-        Unmap = "unmap", "those that move in batches, and those that reclaim unmaps (LUF, v10 to v12)";
+        Tiering = "tiering", "pages that move between fast and slow memory (MIGRC, v1 to v8)";
+        Migration = "migration", "pages that move in batches (v9)";
+        Unmap = "unmap", "pages that move in batches, and pages that reclaim unmaps (LUF, v10 to v12)";
     }
-    /// What a PTE must be like for that.
-    defer_if: DeferIf = "defer-if", "what the PTEs of a page must be like to leave their flush to a later one",
+    /// The condition on a page's PTEs for leaving its flush to a later one.
+    defer_if: DeferIf = "defer-if" in DEFERRED, "which PTEs a page must have to leave its flush to a later flush",
         source "proposed: MIGRC v3 to v9 (not writable, not dirty), LUF v10 to v12 (not writable)" {
-        Clean = "clean", "not writable, and not dirty";
-        ReadOnly = "read-only", "not writable";
+        Clean = "clean", "PTEs that are neither writable nor dirty";
+        ReadOnly = "read-only", "PTEs that are not writable";
     }
-    /// What becomes of the frame that was left.
-    defer_free: DeferFree = "defer-free", "what becomes of a frame that was left before its flush",
+    /// What happens to a frame whose flush was left to a later one.
+    defer_free: DeferFree = "defer-free" in DEFERRED, "what happens to a frame whose flush was left to a later flush",
         source "proposed: MIGRC v1 to v8 (kept), v9 and LUF (freed)" {
-        Kept = "kept", "it stays in use until the flush";
-        Freed = "freed", "it is free at once, and is flushed before it is handed out";
+        Kept = "kept", "the frame stays in use until the flush";
+        Freed = "freed", "the frame is free at once, and is flushed before it is handed out";
     }
-    /// Where a flush that was left is done because pages may be stored to from now on.
-    defer_upgrade: DeferUpgrade = "defer-upgrade", "where flushes that were left are done, for a page may be stored to from now on",
+    /// Which CPUs a flush that was left still has to reach.
+    defer_cpus: DeferCpus = "defer-cpus" in DEFERRED, "which CPUs a deferred flush still has to reach when it is done",
+        source "proposed: MIGRC v1 to v3 (CPUs that have flushed since are skipped), v4 to v8 (CPUs that a batched flush has reached are removed)" {
+        Remaining = "remaining", "the CPUs that no batched flush has reached since";
+        All = "all", "all CPUs that may have cached the translation, unless one batched flush has reached all of them";
+    }
+    /// Where deferred flushes are done because a page may be stored to from now on.
+    defer_upgrade: DeferUpgrade = "defer-upgrade" in DEFERRED, "where deferred flushes are done because a page may be stored to from then on",
         source "proposed: MIGRC v1 to v9 (do_wp_page), LUF v10 (mmap as well), v11 (once a fault has made a PTE writable), v12 (once a fault has set a PTE in a writable mapping)" {
         WriteFault = "write-fault", "before a store to a page that is mapped read-only is served";
-        WriteFaultAndMap = "write-fault-map", "there, and before writable memory is mapped";
-        Writable = "writable", "there, and after every fault of a store";
-        AnyFault = "fault", "there, and after every fault in a mapping that may be stored to";
+        WriteFaultAndMap = "write-fault-map", "as write-fault, and before writable memory is mapped";
+        Writable = "writable", "as write-fault, and after every write fault";
+        AnyFault = "fault", "as write-fault, and after every fault in a mapping that permits stores";
     }
-    /// Where it is done for a write to a file.
-    defer_file: DeferFile = "defer-file", "where flushes that were left are done for a write to a file",
+    /// Where deferred flushes are done for a write to a file.
+    defer_file: DeferFile = "defer-file" in DEFERRED, "where deferred flushes are done for a write to a file",
         source "proposed: MIGRC, LUF v10 (nowhere), v11 (file_end_write), v12 (after mapping_write_begin)" {
         Nowhere = "nowhere", "nowhere";
-        WriteEnd = "write-end", "once the call has written";
-        WriteBegin = "write-begin", "before each page is written";
+        WriteEnd = "write-end", "after the call has written all pages";
+        WriteBegin = "write-begin", "before the call writes each page";
     }
-    /// Which pages NUMA balancing leaves out as shared.
-    numa_shared: NumaShared = "numa-shared", "which private pages NUMA balancing does not sample, as others may have them, too",
-        source "mm/mprotect.c:change_pte_range (6.1: page_count != 1; 6.12: folio_likely_mapped_shared); 5.10: as seen" {
-        References = "references", "those that anybody else holds a reference to, an LRU batch included";
-        Mappings = "mappings", "those that several processes map";
+    /// Which private pages NUMA balancing does not sample because others may have them.
+    numa_shared: NumaShared = "numa-shared" in NUMA, "which private pages NUMA balancing does not sample because other processes may have them",
+        source "mm/mprotect.c:change_pte_range (6.1: page_count != 1; 6.12: folio_likely_mapped_shared); 5.10: observed" {
+        References = "references", "pages to which anybody else holds a reference, an LRU batch included";
+        Mappings = "mappings", "pages that several processes map";
     }
-    /// What becomes of the right to store while a page is sampled.
-    hint_write: HintWrite = "hint-write", "what becomes of the right to store while NUMA balancing samples a page",
+    /// What happens to the right to store while a page is sampled.
+    hint_write: HintWrite = "hint-write" in NUMA, "what happens to the write permission while NUMA balancing samples a page",
         source "mm/mprotect.c:change_pte_range, mm/memory.c:do_numa_page (6.1: pte_mk_savedwrite; 6.12: can_change_pte_writable)" {
         Saved = "saved", "the PTE keeps it, whether or not the page moves";
-        Asked = "asked", "it is taken away; a page that stays gets it again if it is exclusive, one that moves does not";
+        Asked = "asked", "sampling removes it; a page that stays gets it back if it is exclusive, a page that moves does not";
     }
     /// Whether a hint fault maps the page before it moves.
-    hint_fault: HintFault = "hint-fault", "whether the fault of a sampled page maps it before the page moves",
-        source "mm/memory.c:do_numa_page (6.1, 6.12); 5.10: as seen, a flush for each page that moves" {
-        MapsFirst = "maps-first", "it does, so that the migration has to flush it";
-        MovesFirst = "moves-first", "it does not: nothing is to be flushed";
+    hint_fault: HintFault = "hint-fault" in NUMA, "whether the fault on a sampled page maps the page before it moves",
+        source "mm/memory.c:do_numa_page (6.1, 6.12); 5.10: observed, one flush for each page that moves" {
+        MapsFirst = "maps-first", "it does, so the migration has to flush the page";
+        MovesFirst = "moves-first", "it does not, so there is nothing to flush";
     }
-    /// What `move_pages` answers for a page that is not there.
-    move_hole: MoveHole = "move-hole", "what move_pages answers for a page of private memory that is not there",
+    /// The status that `move_pages` returns for a page that is not there.
+    move_hole: MoveHole = "move-hole" in NUMA, "which status move_pages returns for a page of private memory that is not present",
         source "mm/migrate.c:add_page_for_migration, mm/gup.c:no_page_table (5.10, 6.1), mm/migrate.c:add_folio_for_migration (6.12 to 7.3)" {
         Efault = "efault", "EFAULT";
         Enoent = "enoent", "ENOENT";
     }
     /// How `MADV_COLD` clears a huge page's accessed bit.
-    huge_cold: HugeCold = "huge-cold", "how MADV_COLD takes a huge page's accessed bit, and whether advice waits for a folio's lock before it splits it",
-        source "mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10, 6.1, 6.12.116, 6.18.15, 7.2: pmdp_invalidate, folio_lock; 6.12.117, 6.18.44 as seen, 7.3.4: pmdp_test_and_clear_young, folio_trylock)" {
-        Invalidate = "invalidate", "takes the entry away and flushes, then flushes once more at the end; waits";
-        Clear = "clear", "clears the bit and flushes at the end; does not wait, and leaves the huge page alone";
+    huge_cold: HugeCold = "huge-cold" in HUGE, "how MADV_COLD clears a huge page's accessed bit, and whether advice waits for a folio's lock before it splits the folio",
+        source "mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10, 6.1, 6.12.116, 6.18.15, 7.2: pmdp_invalidate, folio_lock; 6.12.117, 6.18.44 by observation, 7.3.4: pmdp_test_and_clear_young, folio_trylock)" {
+        Invalidate = "invalidate", "it removes the entry and flushes, then flushes once more at the end; advice waits for the lock";
+        Clear = "clear", "it clears the bit and flushes at the end; advice does not wait, and leaves a huge page alone if its folio is locked";
     }
-    /// Whether a huge page is flushed that was not protected.
-    huge_unprotect: HugeUnprotect = "huge-unprotect", "when userfaultfd's letting go of a huge page flushes it",
-        source "mm/huge_memory.c:change_huge_pmd (5.10, 6.1; 6.12.111 to 6.12.118, 6.18.44, 7.2.12, 7.3.4: huge_pmd_needs_flush); if-writable: 6.12.90 to 6.12.107, 6.16.12, 6.17.13, 6.18.15 by what they do" {
-        IfChanged = "if-changed", "if its entry granted something else before";
-        IfWritable = "if-writable", "the same, and if it granted stores all the time";
+    /// When the end of userfaultfd's protection flushes a huge page.
+    huge_unprotect: HugeUnprotect = "huge-unprotect" in HUGE, "when a huge page is flushed because userfaultfd ends its protection",
+        source "mm/huge_memory.c:change_huge_pmd (5.10, 6.1; 6.12.111 to 6.12.118, 6.18.44, 7.2.12, 7.3.4: huge_pmd_needs_flush); if-writable: 6.12.90 to 6.12.107, 6.16.12, 6.17.13, 6.18.15 by observation" {
+        IfChanged = "if-changed", "if its entry granted other rights before";
+        IfWritable = "if-writable", "if its entry granted other rights before, or if it was writable before";
     }
-    /// When advice passes over a huge page for others that map it, and what it does with pages of a large folio that are mapped one by one.
-    advise_large: AdviseLarge = "advise-large", "what MADV_FREE, MADV_COLD and MADV_PAGEOUT do with a large folio whose pages are mapped one by one",
+    /// What advice does with a large folio that others map, and with one whose pages are mapped one
+    /// by one.
+    advise_large: AdviseLarge = "advise-large" in HUGE, "what MADV_FREE, MADV_COLD and MADV_PAGEOUT do with a large folio whose pages are mapped one by one",
         source "mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1: PageTransCompound; 6.12 to 7.3: folio_pte_batch)" {
-        Split = "split", "split it, unless others map the page: then the rest of the page table is left out";
-        SplitByFirst = "split-by-first", "the same, but MADV_FREE asks for the mappings of the folio's first page";
-        Batch = "batch", "take it as it is where all of it is meant; split it where a part is";
+        Split = "split", "they split it, unless the page is mapped more than once; then they skip the rest of the page table";
+        SplitByFirst = "split-by-first", "as split, but MADV_FREE looks at the mappings of the folio's first page";
+        Batch = "batch", "they handle it as a whole if they cover all of it, and split it if they cover a part";
     }
-    /// What tells whether other processes map a large folio.
-    large_shared: LargeShared = "large-shared", "what tells advice that others map a large folio",
+    /// How the kernel recognizes that other processes map a large folio.
+    large_shared: LargeShared = "large-shared" in HUGE, "how advice recognizes that others map a large folio",
         source "mm/madvise.c (5.10: page_mapcount; 6.1: folio_estimated_sharers), include/linux/mm.h:folio_likely_mapped_shared (6.12), folio_maybe_mapped_shared (6.18, 7.3)" {
-        First = "first-page", "its first page is not mapped exactly once";
-        Likely = "likely", "there are more mappings than it can have in one process, or its first page has more than one";
-        Known = "known", "the folio knows whose mappings it has";
+        First = "first-page", "the folio's first page is not mapped exactly once";
+        Likely = "likely", "the folio has more mappings than it can have in one process, or its first page has more than one";
+        Known = "known", "the folio knows which processes map it";
     }
-    /// When reclaim splits a large folio first.
-    large_reclaim: LargeReclaim = "large-reclaim", "when reclaim splits a large folio instead of writing it as a whole",
+    /// When reclaim splits a large folio before it writes it.
+    large_reclaim: LargeReclaim = "large-reclaim" in HUGE, "when reclaim splits a large folio instead of writing it as a whole",
         source "mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1: folio_entire_mapcount; 6.12 to 7.3: folio_test_partially_mapped)" {
-        IfMappedWhole = "unless-huge", "unless it is mapped as a huge page somewhere";
-        UnlessPart = "if-part", "if some of its pages are not mapped any more";
+        IfMappedWhole = "unless-huge", "unless some mapping maps it as a huge page";
+        UnlessPart = "if-part", "if some of its pages are no longer mapped";
     }
-    /// How reclaim takes a huge page away that `MADV_FREE` was given.
-    lazyfree_huge: LazyfreeHuge = "lazyfree-huge", "how reclaim takes away a huge page that MADV_FREE was given",
-        source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12.117, 6.18.44 as seen, 7.3.2: split), mm/huge_memory.c:unmap_huge_pmd_locked (6.12.116, 7.2)" {
-        Split = "split", "maps it by pages first";
-        WholeOrSplit = "whole-or-split", "as a huge page; maps it by pages, if it was written since or somebody holds it";
-        Whole = "whole", "as a huge page, unless it was written since or somebody holds it";
+    /// How reclaim removes a huge page that was given up by `MADV_FREE`.
+    lazyfree_huge: LazyfreeHuge = "lazyfree-huge" in HUGE, "how reclaim removes a huge page that MADV_FREE gave up",
+        source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12.117, 6.18.44 by observation, 7.3.2: split), mm/huge_memory.c:unmap_huge_pmd_locked (6.12.116, 7.2)" {
+        Split = "split", "it splits the entry into PTEs first";
+        WholeOrSplit = "whole-or-split", "it removes the page as a whole; if the page was written since or somebody holds it, it splits the entry into PTEs";
+        Whole = "whole", "it removes the page as a whole, unless the page was written since or somebody holds it";
     }
-    /// How reclaim takes the pages of a large folio away that `MADV_FREE` was given.
-    lazyfree_unmap: LazyfreeUnmap = "lazyfree-unmap", "how reclaim takes away the pages of a large folio that MADV_FREE was given",
+    /// How reclaim removes the pages of a large folio that was given up by `MADV_FREE`.
+    lazyfree_unmap: LazyfreeUnmap = "lazyfree-unmap" in HUGE, "how reclaim removes the pages of a large folio that MADV_FREE gave up",
         source "mm/rmap.c:try_to_unmap_one (5.10 to 6.12; 7.2, 7.3: folio_unmap_pte_batch)" {
         Each = "each", "page by page";
-        Run = "run", "all that follow each other at once, with one flush";
+        Run = "run", "consecutive pages together, with one flush";
     }
-    /// How a translation is flushed that try_to_unmap takes away, where the flush does not wait.
-    unmap_flush: UnmapFlush = "unmap-flush", "how a page that is unmapped by way of its folio is flushed, where that is not put off",
+    /// How the flush of a page that `try_to_unmap` removes is done if it is not deferred.
+    unmap_flush: UnmapFlush = "unmap-flush" in FLUSHES, "how reclaim flushes a page that it unmaps, if it does not defer the flush",
         source "mm/rmap.c:try_to_unmap_one (5.10 to 6.12: ptep_clear_flush; 7.2, 7.3: flush_tlb_range), arch/x86/include/asm/tlbflush.h:flush_tlb_range (5.10 to 7.3)" {
-        Page = "page", "as one page: lazy CPUs are left alone";
-        Range = "range", "as a range, which says that page tables are freed: lazy CPUs are interrupted, too";
+        Page = "page", "as one page: lazy CPUs are not interrupted";
+        Range = "range", "as a range, as if page tables were freed: lazy CPUs are interrupted, too";
     }
-    /// What `MADV_COLLAPSE` wants.
-    collapse: Collapse = "collapse", "what MADV_COLLAPSE makes a huge page of",
-        source "mm/khugepaged.c:madvise_collapse, hpage_collapse_scan_pmd (6.1, 6.12: SCAN_PAGE_RO; 6.16, 6.17 as seen; 6.18), collapse_scan_pmd (7.3: SCAN_NO_PTE_TABLE)" {
-        None = "none", "there is none";
-        Writable = "writable", "pages of which one is writable at least";
+    /// Which pages `MADV_COLLAPSE` makes into a huge page.
+    collapse: Collapse = "collapse" in HUGE, "which pages MADV_COLLAPSE makes into a huge page",
+        source "mm/khugepaged.c:madvise_collapse, hpage_collapse_scan_pmd (6.1, 6.12: SCAN_PAGE_RO; 6.16, 6.17 by observation; 6.18), collapse_scan_pmd (7.3: SCAN_NO_PTE_TABLE)" {
+        None = "none", "none: the kernel does not have MADV_COLLAPSE";
+        Writable = "writable", "pages of which at least one is writable";
         Any = "any", "any pages";
-        NothingIsDone = "any-or-nothing", "any pages; where there is no table yet it goes on, and a range without a whole huge page is done at once";
+        NothingIsDone = "any-or-nothing", "any pages; it continues after a missing page table, and succeeds at once if its range has no whole huge page";
     }
-    /// What khugepaged does where `MADV_FREE` was given.
-    khugepaged_free: KhugepagedFree = "khugepaged-free", "what khugepaged makes of pages that MADV_FREE was given and nobody stored to since",
+    /// What khugepaged does with pages that were given up by `MADV_FREE`.
+    khugepaged_free: KhugepagedFree = "khugepaged-free" in HUGE, "what khugepaged does with pages that MADV_FREE gave up and nobody wrote since",
         source "mm/khugepaged.c:collapse_scan_pmd, __collapse_huge_page_isolate (7.2, 7.3: SCAN_PAGE_LAZYFREE; not in 6.12; 6.18: seen)" {
-        Huge = "huge", "a part of a huge page, as of any others";
-        Stay = "stay", "nothing, as long as there is one";
+        Huge = "huge", "it makes them part of a huge page, as it does with other pages";
+        Stay = "stay", "it makes no huge page of a range that contains one";
     }
-    /// How walks without a lock are waited for.
-    table_sync: TableSync = "table-sync", "how MADV_COLLAPSE and khugepaged wait for walks without a lock (GUP-fast, interrupts off) of the table that they take away",
+    /// How the kernel waits for page-table walks without a lock.
+    table_sync: TableSync = "table-sync" in HUGE, "how MADV_COLLAPSE and khugepaged wait for lockless walks (GUP-fast, interrupts off) of the page table that they remove",
         source "mm/khugepaged.c:collapse_huge_page, mm/mmu_gather.c:tlb_remove_table_sync_one (6.1, 6.12, 7.2: broadcast; commit 2ba99c5e0881 of 6.1, in Debian's 5.10.162), tlb_remove_table_sync_rcu (7.2, for the tables of a gather); seen on 6.12, 6.18, 7.3; targeted: a proposal of 2026" {
-        Implied = "implied", "not at all: the flush before it is taken for enough (before 6.1, and in 5.10 to 5.10.158)";
+        Implied = "implied", "they do not wait: the flush before is considered enough (before 6.1, and in 5.10 to 5.10.158)";
         Broadcast = "broadcast", "by an interrupt of every other CPU";
-        Rcu = "rcu", "by a grace period of RCU (a proposal)";
+        Rcu = "rcu", "by an RCU grace period (a proposal)";
         Targeted = "targeted", "by an interrupt of the CPUs that may have the address space loaded (mm_cpumask; a proposal)";
     }
     /// When a store may reuse a page of a large folio that is not marked exclusive.
-    large_reuse: LargeReuse = "large-reuse", "when a store reuses a page of a large folio that is not marked exclusive",
+    large_reuse: LargeReuse = "large-reuse" in HUGE, "when a store reuses a page of a large folio that is not marked exclusive",
         source "mm/memory.c:do_wp_page (5.10, 6.1), wp_can_reuse_anon_folio (6.12), __wp_can_reuse_large_anon_folio (6.18, 7.3)" {
-        Alone = "alone", "nobody else has a reference to the folio";
+        Alone = "alone", "if nobody else holds a reference to the folio";
         Never = "never", "never";
-        Known = "known", "nobody else maps the folio, there is no other reference, and more of it is mapped";
+        Known = "known", "if nobody else maps the folio, only its mappings hold references, and more than one of its pages is mapped";
     }
-    /// The order inside one flush.
-    flush_order: FlushOrder = "flush-order", "the order of the initiator's own flush and the shootdown",
+    /// How other CPUs lose a translation.
+    shootdown: Shootdown = "shootdown" in FLUSHES, "on x86: how a translation is removed from other CPUs' TLBs",
+        source "arch/x86/mm/tlb.c:flush_tlb_multi (5.10 to 7.3); broadcast_tlb_flush, consider_global_asid, arch_tlbbatch_flush (since 6.15, on AMD processors with INVLPGB; read as posted on linux-kernel in February 2025, not run here); coherent: no kernel and no processor" {
+        Interrupts = "interrupts", "the CPUs are interrupted, and flush";
+        Invlpgb = "invlpgb", "an instruction that all CPUs obey (INVLPGB) flushes batches, and address spaces that more than three CPUs used at once after a flush had interrupted them; other flushes interrupt";
+        InvlpgbAll = "invlpgb-all", "that instruction does all flushes, however few CPUs use the address space; no kernel does this, but small tests of the checker need it";
+        Coherent = "coherent", "the hardware removes it when the entry changes, and nobody flushes: the most that any rule about flushes could save";
+    }
+    /// The order of the local flush and the shootdown within one flush.
+    flush_order: FlushOrder = "flush-order" in FLUSHES, "in which order the initiator's own flush and the shootdown happen",
         source "arch/x86/mm/tlb.c:flush_tlb_mm_range (5.10) and flush_tlb_multi (6.1)" {
-        LocalFirst = "local-first", "the initiator flushes, then sends";
-        Concurrent = "concurrent", "sends, then flushes itself while the others do";
+        LocalFirst = "local-first", "the initiator flushes its own TLB, then interrupts the others";
+        Concurrent = "concurrent", "the initiator interrupts the others, then flushes its own TLB while they flush theirs";
     }
-    /// What is left of `mm_cpumask` when a CPU goes elsewhere.
-    cpumask: CpumaskClear = "cpumask", "when a CPU that runs something else leaves mm_cpumask",
+    /// When a CPU that runs another address space leaves `mm_cpumask`.
+    cpumask: CpumaskClear = "cpumask" in FLUSHES, "when a CPU leaves the mm_cpumask of an address space that it no longer runs",
         source "arch/x86/mm/tlb.c:switch_mm_irqs_off (6.12 clears, 7.3 does not), flush_tlb_func (7.3); tests/regressions/lazy-cpumask.kdl (since 6.16)" {
         AtSwitch = "at-switch", "when it loads another address space";
-        AtNextInterrupt = "at-next-interrupt", "when a flush interrupt finds it running something else";
+        AtNextInterrupt = "at-next-interrupt", "when a flush interrupt finds that it has another address space loaded";
     }
     /// Which CPUs of the mask a flush that frees no table interrupts.
-    interrupt: Interrupt = "interrupt", "which CPUs of the mask a flush that frees no table interrupts",
+    interrupt: Interrupt = "interrupt" in FLUSHES, "which CPUs of the mask a flush that frees no page table interrupts",
         source "arch/x86/mm/tlb.c:tlb_is_not_lazy (5.10), should_flush_tlb (6.1.190, 6.12.117, 7.3)" {
-        NotLazy = "not-lazy", "all that are not lazy";
-        NotLazyAndLoaded = "loaded", "all that are not lazy and run this address space";
+        NotLazy = "not-lazy", "all CPUs that are not lazy";
+        NotLazyAndLoaded = "loaded", "all CPUs that are not lazy and have this address space loaded";
     }
-    /// Whether a CPU may skip a flush that was done meanwhile.
-    gen_skip: GenSkip = "gen-skip", "whether flush_tlb_func returns early when its generation is up to date",
+    /// Whether a CPU reports a flush that had nothing left to do.
+    gen_skip: GenSkip = "gen-skip" in FLUSHES, "whether flush_tlb_func returns early if the CPU has already reached the request's generation",
         source "arch/x86/mm/tlb.c:flush_tlb_func (6.1: new_tlb_gen <= local_tlb_gen)" {
-        Event = "event", "it emits an event with 0 pages";
-        Silent = "silent", "it returns without event if the request's generation was reached";
+        Event = "event", "it does not, and emits an event with 0 pages";
+        Silent = "silent", "it does, without an event";
     }
-    /// Whether the initiator answers its own shootdown.
-    self_receive: SelfReceive = "self-receive", "whether the initiator also runs the remote handler of a flush that frees no table",
+    /// Whether the initiator also runs the handler of its own shootdown.
+    self_receive: SelfReceive = "self-receive" in FLUSHES, "whether the initiator also runs the remote handler of a flush that frees no page table",
         source "5.10 kernel/smp.c:on_each_cpu_cond_mask includes the local CPU" {
         Yes = "yes", "it does, and finds nothing left to flush";
         No = "no", "it does not";
     }
-    /// How many folios an LRU-add batch holds.
-    lru_batch: LruBatch = "lru-batch", "how many folios a per-CPU LRU-add batch holds",
+    /// The number of folios in an LRU-add batch.
+    lru_batch: LruBatch = "lru-batch" in RECLAIM, "how many folios a per-CPU LRU-add batch holds",
         source "include/linux/pagevec.h:PAGEVEC_SIZE (5.10, 6.1: 15; 6.12, 7.3: 31)" {
         Fifteen = "15", "15";
         ThirtyOne = "31", "31";
     }
-    /// Which pages wait in a batch after `MADV_COLD`, with multi-generational LRU.
-    cold_batch: ColdBatch = "cold-batch", "which pages MADV_COLD puts into this CPU's batch, with multi-generational LRU",
+    /// Which pages `MADV_COLD` puts into a batch, with multi-generational LRU.
+    cold_batch: ColdBatch = "cold-batch" in RECLAIM, "which pages MADV_COLD puts into this CPU's batch, with multi-generational LRU",
         source "mm/swap.c:folio_deactivate (6.12), mm/folio.c:folio_deactivate, lru_gen_clear_refs (7.3)" {
-        All = "all", "all that are on the LRU";
-        NotOldest = "not-oldest", "not those of the oldest generation: lazily freed ones, and those that reclaim left in the swap cache";
+        All = "all", "all pages on the LRU";
+        NotOldest = "not-oldest", "all pages on the LRU except those of the oldest generation: lazily freed pages, and pages that reclaim left in the swap cache";
     }
-    /// What a fault marks its new page as, with multi-generational LRU.
-    new_folio: NewFolio = "new-folio", "whether a page that a fault allocates counts as used once, with multi-generational LRU",
+    /// How a fault marks a new page, with multi-generational LRU.
+    new_folio: NewFolio = "new-folio" in RECLAIM, "whether a page that a fault allocates counts as used once, with multi-generational LRU",
         source "mm/swap.c:folio_add_lru (6.12), mm/folio.c:folio_add_lru (7.3); tests/regressions/cold-oldest.kdl (6.18: no, 7.2: yes)" {
-        Active = "active", "no, it is active, which is forgotten when it gets its generation";
-        Referenced = "referenced", "yes, so that it is not of the oldest generation once MADV_FREE has freed it";
+        Active = "active", "it does not: it is active, and loses that mark when it gets its generation";
+        Referenced = "referenced", "it does, so that it is not of the oldest generation after MADV_FREE has freed it";
     }
     /// Whether a page that was used once counts as recent, with multi-generational LRU.
-    used_once: UsedOnce = "used-once", "what a page that was used once is, with multi-generational LRU, when MADV_FREE or the swap cache makes it one that can be dropped",
+    used_once: UsedOnce = "used-once" in RECLAIM, "which generation a page that was used once joins, with multi-generational LRU, if it can be dropped because MADV_FREE gave it up or it is in the swap cache",
         source "include/linux/mm_inline.h:lru_gen_folio_seq (6.18, 7.3); tests/regressions/cold-referenced.kdl (6.16 to 6.18: oldest; 7.2, 7.3: recent)" {
-        Oldest = "oldest", "of the oldest generation, like any other that is not active";
-        Recent = "recent", "of the generation after that";
+        Oldest = "oldest", "the oldest generation, like any other page that is not active";
+        Recent = "recent", "the generation after the oldest";
     }
-    /// How what mappings lock in memory gets to where reclaim does not look.
-    mlock_pages: MlockPages = "mlock-pages", "how pages that mlock locks get to the list that reclaim leaves alone, and back",
+    /// How pages that mappings lock get to the unevictable list.
+    mlock_pages: MlockPages = "mlock-pages" in RECLAIM, "how pages that a mapping locks get to the unevictable list, and back",
         source "mm/mlock.c, mm/gup.c:follow_page_pte (5.10: FOLL_MLOCK), mm/mlock.c, mm/rmap.c (6.1, 6.12, 7.2; came in 5.18)" {
-        Isolated = "isolated", "mlock takes those that are there off their list, and they go by this CPU's batch of new pages; munlock and the end of a mapping put them back; a fault on what was in swap, or is a file's, locks nothing";
-        Batched = "batched", "each mapping that locks them puts them into a batch of this CPU's for that, when it gets them and when it lets them go";
+        Isolated = "isolated", "mlock isolates the pages that are present and puts them back through this CPU's batch of new pages; munlock and the end of a mapping put them back on the evictable lists; a fault on a swap entry or on a file locks nothing";
+        Batched = "batched", "a locking mapping puts each page into this CPU's mlock batch when it maps the page and when it unmaps it";
     }
-    /// What reclaim makes of a lazily freed page that somebody holds.
-    lazyfree_held: LazyfreeHeld = "lazyfree-held", "what becomes of a clean page freed by MADV_FREE if reclaim finds that somebody holds it",
+    /// What reclaim does with a page given up by `MADV_FREE` that someone holds.
+    lazyfree_held: LazyfreeHeld = "lazyfree-held" in RECLAIM, "what happens to a clean page that MADV_FREE gave up if reclaim finds that somebody else holds it",
         source "mm/rmap.c:try_to_unmap_one (5.10, 6.1, 6.12), ttu_anon_lazyfree_folio (7.3)" {
         BackedAgain = "backed", "it is backed by swap again, as if it had been written";
-        StaysFree = "free", "nothing: it can be dropped later";
+        StaysFree = "free", "it stays lazily freed, and can be dropped later";
     }
-    /// When reclaim frees what it collected.
-    reclaim_free: ReclaimFree = "reclaim-free", "when reclaim flushes and frees the folios it collected",
+    /// When reclaim flushes and frees the folios that it collected.
+    reclaim_free: ReclaimFree = "reclaim-free" in RECLAIM, "when reclaim flushes and frees the folios that it collected",
         source "mm/vmscan.c:shrink_folio_list (6.1: free list; 6.12: free_folios batch)" {
         AtEnd = "at-end", "at the end of the list";
         PerBatch = "per-batch", "whenever a folio batch is full, and at the end";
     }
-    /// Whether zapping drains the LRU batch first.
-    zap_drain: ZapDrain = "zap-drain", "whether munmap and MADV_DONTNEED drain this CPU's LRU batches first, and before they free pages",
+    /// Whether zapping drains this CPU's LRU batches first.
+    zap_drain: ZapDrain = "zap-drain" in MAPPINGS, "whether munmap and MADV_DONTNEED drain this CPU's LRU batches before they clear PTEs and before they free pages",
         source "mm/memory.c:zap_page_range_single, mm/mmap.c:unmap_region, mm/swap_state.c:free_pages_and_swap_cache (6.12: yes; 7.3: no); tests/regressions/lru-dontneed.kdl (since 6.16: no)" {
-        Yes = "yes", "yes";
-        No = "no", "no";
+        Yes = "yes", "they do";
+        No = "no", "they do not";
     }
     /// Whether `MADV_DONTNEED` frees empty page tables.
-    dontneed_tables: DontneedTables = "dontneed-tables", "whether MADV_DONTNEED frees last-level page tables that it empties",
+    dontneed_tables: DontneedTables = "dontneed-tables" in MAPPINGS, "whether MADV_DONTNEED frees last-level page tables that it empties",
         source "mm/memory.c:zap_pte_range with CONFIG_PT_RECLAIM (7.3); captures of 6.18; tests/regressions/dontneed-table.kdl (since 6.16)" {
         Keep = "keep", "it keeps them";
-        Free = "free", "it frees those that it covers whole";
+        Free = "free", "it frees the tables that it covers completely";
     }
     /// How far one gather of `MADV_DONTNEED` and `MADV_FREE` reaches.
-    advise_gather: AdviseGather = "advise-gather", "how far one gather of MADV_DONTNEED and MADV_FREE reaches",
+    advise_gather: AdviseGather = "advise-gather" in MAPPINGS, "how much of a call one gather of MADV_DONTNEED and MADV_FREE covers",
         source "mm/madvise.c:madvise_batch_tlb_flush (7.3; not in 6.12); tests/regressions/advise-gather.kdl (since 6.16)" {
-        PerMapping = "per-mapping", "one mapping: a range with several flushes several times";
-        PerCall = "per-call", "the whole call: one flush";
+        PerMapping = "per-mapping", "one mapping, so that a range with several mappings is flushed several times";
+        PerCall = "per-call", "the whole call, with one flush";
     }
     /// Which lock a fault takes first.
-    fault_lock: FaultLock = "fault-lock", "which lock a fault takes before it looks at the mapping",
+    fault_lock: FaultLock = "fault-lock" in MAPPINGS, "which lock a fault takes before it looks at the mapping",
         source "arch/x86/mm/fault.c:do_user_addr_fault (5.10, 6.1: mmap_lock; 6.12, 6.18, 7.3: lock_vma_under_rcu first)" {
-        Mmap = "mmap", "mmap_lock: it waits for whoever changes any mapping";
-        Vma = "vma", "that of the mapping: mmap_lock only if that is write-locked";
+        Mmap = "mmap", "mmap_lock: the fault waits for anybody who changes any mapping";
+        Vma = "vma", "the mapping's own lock; mmap_lock only if that is write-locked";
     }
     /// Which lock `MADV_DONTNEED` and `MADV_FREE` take.
-    advise_lock: AdviseLock = "advise-lock", "which lock MADV_DONTNEED and MADV_FREE take",
+    advise_lock: AdviseLock = "advise-lock" in MAPPINGS, "which lock MADV_DONTNEED and MADV_FREE take",
         source "mm/madvise.c:get_lock_mode, try_vma_read_lock (6.18, 7.3), madvise_need_mmap_write (6.12)" {
         Mmap = "mmap", "mmap_lock, until the flush is done";
-        Vma = "vma", "that of the mapping if there is only one, given back before the flush";
+        Vma = "vma", "the mapping's own lock, if there is only one mapping; they release it before the flush";
     }
-    /// When two mappings side by side become one.
-    vma_merge: VmaMerge = "vma-merge", "which mapping without pages of its own a new or changed one with pages merges with",
+    /// When two adjacent mappings are merged.
+    vma_merge: VmaMerge = "vma-merge" in MAPPINGS, "whether a new or changed mapping that has pages merges with a neighbour that has none",
         source "mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12: list_is_singular of an empty list; 7.3); tests/regressions/merge-moved.kdl (since 6.16)" {
-        IntoFaulted = "into-faulted", "none: only a mapping without pages merges into one with pages";
-        Any = "any", "any";
+        IntoFaulted = "into-faulted", "it does not: only a mapping without pages merges into one with pages";
+        Any = "any", "it does";
     }
     /// What `mprotect` does with the commit charge of a mapping without pages.
-    protect_charge: ProtectCharge = "protect-charge", "whether mprotect drops the commit charge of a mapping that becomes read-only before its first page",
+    protect_charge: ProtectCharge = "protect-charge" in MAPPINGS, "whether mprotect drops the commit charge of a mapping that becomes read-only before its first page",
         source "mm/mprotect.c:mprotect_fixup (6.1: no; 6.12: VM_ACCOUNT is cleared)" {
-        Keep = "keep", "it keeps it";
-        DropUnfaulted = "drop-unfaulted", "it drops it, so that the mapping differs from its neighbours";
+        Keep = "keep", "it keeps the charge";
+        DropUnfaulted = "drop-unfaulted", "it drops the charge, so that the mapping differs from its neighbours";
     }
-    /// What `mremap` does with a range of several mappings.
-    move_range: MoveRange = "move-range", "whether mremap moves a range of several mappings",
+    /// What `mremap` does with a range that contains several mappings.
+    move_range: MoveRange = "move-range" in MAPPINGS, "whether mremap moves a range of several mappings",
         source "mm/mremap.c:vma_to_resize (5.10 to 6.12), remap_move (7.3); tests/regressions/move-several.kdl (since 6.17)" {
-        OneMapping = "one", "EFAULT, after it unmapped the target";
-        EachMapping = "each", "it moves one after the other; holes behind the first stay holes";
+        OneMapping = "one", "it does not: it fails with EFAULT after it has unmapped the target";
+        EachMapping = "each", "it moves one mapping after the other; holes behind the first mapping stay holes";
     }
-    /// Which tables `mremap` makes for pages that have none.
-    move_tables: MoveTables = "move-tables", "whether mremap makes the target's upper tables before it looks for a last-level table to move",
+    /// Which tables `mremap` makes in the target for pages without a table.
+    move_tables: MoveTables = "move-tables" in MAPPINGS, "whether mremap creates the target's upper page tables before it looks for a last-level table to move",
         source "mm/mremap.c:move_page_tables (5.10: no), get_old_pud and alloc_new_pud (6.1, 6.12, 7.3)" {
-        LastLevelOnly = "last-level", "no: where the source has no last-level table nothing is made";
-        UpperFirst = "upper-first", "yes: the table of the third level, if the source has one of the second";
+        LastLevelOnly = "last-level", "it does not: where the source has no last-level table, it creates nothing";
+        UpperFirst = "upper-first", "it does: it creates the third-level table if the source has a second-level table";
     }
     /// Where `mremap` begins to move pages.
-    move_start: MoveStart = "move-start", "whether mremap begins at the page table's border if nothing else lies before it, to move a whole table",
+    move_start: MoveStart = "move-start" in MAPPINGS, "whether mremap begins at the border of the page table if nothing is mapped in the table before the range, to move a whole table",
         source "mm/mremap.c:move_page_tables, try_realign_addr (6.12; not in 6.1); tests/regressions/mremap-realign.kdl" {
-        AsGiven = "as-given", "no: at the first page that it was asked to move";
-        AtTable = "at-table", "yes, if the range reaches the table's end and both addresses lie at the same place in their tables";
+        AsGiven = "as-given", "it does not: it begins at the first page of the range";
+        AtTable = "at-table", "it does, if the range reaches the table's end and both addresses have the same offset in their tables";
     }
-    /// How full a gather's page batch may get.
-    gather_batch: GatherBatch = "gather-batch", "how many entries of a gather's page batch stay free",
+    /// How many entries of a gather's page batch stay free.
+    gather_batch: GatherBatch = "gather-batch" in FLUSHES, "how many entries of a gather's page batch stay free",
         source "mm/mmu_gather.c:__tlb_remove_page_size (6.1), __tlb_remove_folio_pages_size (6.12)" {
         Full = "full", "none";
-        LeaveOne = "leave-one", "one, for a folio that needs two entries";
+        LeaveOne = "leave-one", "one, because a folio can need two entries";
     }
-    /// Whether `MADV_POPULATE_*` exists.
-    populate: Populate = "populate", "how MADV_POPULATE_READ and MADV_POPULATE_WRITE fault pages in",
+    /// How `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` fault pages in, if the kernel has them.
+    populate: Populate = "populate" in MAPPINGS, "how MADV_POPULATE_READ and MADV_POPULATE_WRITE fault pages in",
         source "include/uapi/asm-generic/mman-common.h (5.10: no); mm/madvise.c:madvise_populate, mm/gup.c:faultin_vma_page_range (6.1: __get_user_pages), faultin_page_range (6.12, 7.2: __get_user_pages_locked, which sets FOLL_TRIED)" {
-        No = "no", "not at all: EINVAL";
-        Anew = "anew", "what has to be tried again begins anew: a page that was read meanwhile is a minor fault";
-        Tried = "tried", "a second try counts as one: what was read for it is a major fault";
+        No = "no", "the kernel does not have them: EINVAL";
+        Anew = "anew", "a fault that has to be retried starts anew, and a page that was read meanwhile counts as a minor fault";
+        Tried = "tried", "a retry counts as a second try, and a page that was read for it counts as a major fault";
     }
-    /// Whether zero-filled pages are written to swap.
-    zero_swap: ZeroSwap = "zero-swap", "whether pages that hold only zeros are written to swap",
+    /// Whether pages of zeros are written to swap.
+    zero_swap: ZeroSwap = "zero-swap" in COW, "whether reclaim writes pages that hold only zeros to swap",
         source "mm/page_io.c:swap_writepage, swap_zeromap (6.12)" {
-        Write = "write", "they are written";
-        Skip = "skip", "they are only marked";
+        Write = "write", "it writes them";
+        Skip = "skip", "it does not write them, and only marks their slots";
     }
-    /// Whether reclaim puts off the flush of what it unmaps.
-    unmap_batch: UnmapBatching = "unmap-batch", "whether reclaim puts off the flush of what it unmaps",
+    /// Whether reclaim defers the flush of the pages that it unmaps.
+    unmap_batch: UnmapBatching = "unmap-batch" in FLUSHES, "whether reclaim defers the flush of the pages that it unmaps",
         source "mm/rmap.c:should_defer_flush (x86: 5.10 to 7.3; other architectures later or never)" {
-        Defer = "defer", "it does if another CPU may hold the translation, and flushes once for many";
-        Each = "each", "never: each page is flushed when it is unmapped";
+        Defer = "defer", "it does if another CPU may hold the translation, and flushes once for many pages";
+        Each = "each", "it does not: it flushes each page when it unmaps the page";
     }
-    /// What a batched unmap leaves in the address space.
-    pending_mark: PendingMark = "pending-mark", "what a batched unmap leaves in the address space for the next page-table walk",
+    /// The mark that a batched unmap leaves in the address space.
+    pending_mark: PendingMark = "pending-mark" in FLUSHES, "which mark a batched unmap leaves in the address space for the next page-table walk",
         source "mm/rmap.c:set_tlb_ubc_flush_pending, flush_tlb_batched_pending (5.10: one flag; 6.1 to 7.3: a pair of counts)" {
-        Flag = "flag", "a flag, which the walk clears after its flush: an unmap in between is forgotten";
-        Counts = "counts", "a count of unmaps; the walk notes how many it had seen";
+        Flag = "flag", "a flag, which the walk clears after its flush: it loses an unmap that came in between";
+        Counts = "counts", "a count of unmaps; the walk records the count that it saw before its flush";
     }
-    /// What the flush of a batched unmap does with the mark.
-    batched_pending: BatchedPending = "batched-pending", "whether a page-table walk flushes once more after a batched unmap that was flushed",
+    /// Whether the flush of a batched unmap clears the mark.
+    batched_pending: BatchedPending = "batched-pending" in FLUSHES, "whether a page-table walk flushes once more for a batched unmap that was flushed",
         source "mm/rmap.c:flush_tlb_batched_pending, try_to_unmap_flush (5.10 to 7.3: keep-mark)" {
-        KeepMark = "keep-mark", "it does: the batch's flush leaves the pending mark";
-        Cleared = "cleared", "it does not: the batch's flush notes what it covered (a proposal: docs/findings/pending-cleared.md)";
+        KeepMark = "keep-mark", "it does, because the batch's flush leaves the pending mark";
+        Cleared = "cleared", "it does not, because the batch's flush records what it covered (a proposal: docs/findings/pending-cleared.md)";
     }
-    /// Whether a fork makes the child's PTEs old.
-    fork_accessed: ForkAccessed = "fork-accessed", "what a fork makes of the accessed bit in the child's PTEs",
+    /// Whether a fork clears the accessed bit in the child's PTEs.
+    fork_accessed: ForkAccessed = "fork-accessed" in FORK, "what the accessed bit is in the child's PTEs after a fork",
         source "mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12 to 7.3): pte_mkold; keep: Piggin's proposal of October 2018" {
         Clear = "clear", "it is cleared";
-        Keep = "keep", "the child's is as the parent's (a proposal: fork-young)";
+        Keep = "keep", "it is as in the parent's PTE (a proposal: fork-young)";
     }
-    /// Whether a fork copies what is mapped of shared memory.
-    fork_shared: ForkShared = "fork-shared", "whether a fork copies the page tables of shared memory",
+    /// Whether a fork copies the page tables of shared memory.
+    fork_shared: ForkShared = "fork-shared" in FORK, "whether a fork copies the page tables of shared memory",
         source "mm/memory.c:copy_page_range (5.10), vma_needs_copy (6.1, 6.12): not without an anon_vma" {
-        Skip = "skip", "no: the child faults its pages in";
-        Copy = "copy", "yes, the right to store with them (hypothetical: no modelled kernel does)";
+        Skip = "skip", "it does not: the child faults its pages in";
+        Copy = "copy", "it does, with the write permission (hypothetical: no modelled kernel does)";
     }
-    /// What a fork makes of the dirty bit where it copies shared memory's page tables.
-    fork_dirty: ForkDirty = "fork-dirty", "what a fork makes of the dirty bit in the child's PTEs of shared memory, with fork-shared=copy",
+    /// What a fork does with the dirty bit if it copies the page tables of shared memory.
+    fork_dirty: ForkDirty = "fork-dirty" in FORK, "what the dirty bit is in the child's PTEs of shared memory after a fork, with fork-shared=copy",
         source "mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12): pte_mkclean; keep: patch 4 of Piggin's series" {
         Clear = "clear", "it is cleared";
-        Keep = "keep", "the child's is as the parent's (a proposal: fork-dirty)";
+        Keep = "keep", "it is as in the parent's PTE (a proposal: fork-dirty)";
     }
-    /// Whether fork takes pages of a large folio together.
-    fork_batch: ForkBatch = "fork-batch", "whether a fork that copies the page tables of shared memory takes what follows each other of a large folio together, so that the child may store to all of it if the parent may to one page",
+    /// Whether a fork copies the PTEs of a large folio's pages together.
+    fork_batch: ForkBatch = "fork-batch" in FORK, "whether a fork that copies the page tables of shared memory copies consecutive PTEs of a large folio together, so that the child may store to all of them if the parent may store to one",
         source "mm/memory.c:copy_one_pte (5.10, 6.1: each), copy_present_ptes (6.12: any_writable, 7.2: FPB_MERGE_WRITE); seen on 6.18 and 7.3" {
-        Each = "each", "page by page";
-        Run = "run", "together";
+        Each = "each", "it copies them page by page";
+        Run = "run", "it copies them together";
     }
-    /// Whether a PTE that a fault fills counts as used.
-    demand_young: DemandYoung = "demand-young", "what the accessed bit is in a PTE that a fault fills with a page",
-        source "arch/x86/include/asm/pgtable_types.h:PAGE_COPY (___A), arch/arm64/include/asm/pgtable-prot.h:_PROT_DEFAULT (PTE_AF), arch/riscv/include/asm/pgtable.h:_PAGE_BASE (6.12); mm/memory.c:pte_sw_mkyoung for those whose protections lack it (MIPS)" {
-        Set = "set", "set: the protections that PTEs are made of have it";
-        Clear = "clear", "not set, so that the access that faulted has to set it (hypothetical: no modelled architecture is like this)";
+    /// Whether a PTE that a fault fills is marked as accessed.
+    demand_young: DemandYoung = "demand-young" in FORK, "whether the accessed bit is set in a PTE that a fault fills",
+        source "arch/x86/include/asm/pgtable_types.h:PAGE_COPY (___A), arch/arm64/include/asm/pgtable-prot.h:_PROT_DEFAULT (PTE_AF), arch/riscv/include/asm/pgtable.h:_PAGE_BASE (6.12); mm/memory.c:pte_sw_mkyoung for architectures whose protections lack it (MIPS)" {
+        Set = "set", "it is set: the protections from which PTEs are made include it";
+        Clear = "clear", "it is not set, so the access that faulted has to set it (hypothetical: no modelled architecture does this)";
     }
-    /// What becomes of a fault that gave `mmap_lock` back.
-    dirty_retry: DirtyRetry = "dirty-retry", "what becomes of a fault that made a shared page dirty and gives mmap_lock back, to throttle whoever dirties much",
-        source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY; 6.1 to 7.3: VM_FAULT_COMPLETED), handle_pte_fault (5.10: FAULT_FLAG_TRIED), mm_account_fault (5.10: what was tried again is major); before 5.9 published commits only" {
-        InLock = "in-lock", "it keeps the lock and is not tried again (5.4 and older)";
-        RetryFlush = "retry-flush", "it is tried again, finds its own PTE, flushes as a spurious fault does, and counts as minor (5.5 to 5.8)";
-        Retry = "retry", "it is tried again and finds its own PTE: no flush, but it counts as major (5.9 to 5.19)";
-        Completed = "completed", "it is over: the access is tried at once (6.0 and newer)";
+    /// Whether and how a fault that made a shared page dirty gives `mmap_lock` back.
+    dirty_retry: DirtyRetry = "dirty-retry" in FILES, "what a fault that made a shared page dirty does with mmap_lock before its writer may be throttled, and whether it is retried",
+        source "mm/memory.c:fault_dirty_shared_page (5.10: VM_FAULT_RETRY; 6.1 to 7.3: VM_FAULT_COMPLETED), handle_pte_fault (5.10: FAULT_FLAG_TRIED), mm_account_fault (5.10: a fault that was retried is major); before 5.9 published commits only" {
+        InLock = "in-lock", "it keeps the lock and is not retried (5.4 and older)";
+        RetryFlush = "retry-flush", "it releases the lock and is retried, finds its own PTE, flushes as a spurious fault does, and counts as minor (5.5 to 5.8)";
+        Retry = "retry", "it releases the lock, is retried and finds its own PTE; it does not flush, but counts as major (5.9 to 5.19)";
+        Completed = "completed", "it releases the lock and is complete: the access is repeated at once (6.0 and newer)";
     }
-    /// What a fault counts as that was tried again.
-    retry_account: RetryAccount = "retry-account", "whether a fault that was tried again with mmap_lock (FAULT_FLAG_TRIED) counts as major",
+    /// Whether a fault counts as major because it was tried again.
+    retry_account: RetryAccount = "retry-account" in FILES, "whether a fault that was retried with mmap_lock (FAULT_FLAG_TRIED) counts as major",
         source "mm/memory.c:mm_account_fault (5.10 to 7.2); before 5.9 published commits only" {
         Read = "read", "only if its page had to be read (5.8 and older)";
         Tried = "tried", "always (5.9 and newer)";
     }
-    /// Whether a store that makes a page of a file dirty has to wait. How fast its disk is decides that, so it is given.
-    throttle: Throttle = "throttle", "whether a fault that makes a page of a file dirty waits until less is dirty, which depends on the disk",
+    /// Whether a store that makes a page of a file dirty is throttled. This depends on the speed of
+    /// the disk, so it is an input.
+    throttle: Throttle = "throttle" in FILES, "whether a fault that makes a page of a file dirty waits until fewer pages are dirty, which depends on the disk",
         source "mm/page-writeback.c:balance_dirty_pages (5.10 to 7.3)" {
-        Never = "never", "it does not: little enough is dirty";
-        Always = "always", "it sleeps each time, with mmap_lock or without it (dirty-retry); its CPU is lazy meanwhile";
+        Never = "never", "it does not: few enough pages are dirty";
+        Always = "always", "it sleeps each time, with or without mmap_lock (dirty-retry), and its CPU is lazy meanwhile";
     }
-    /// Whether a second try sets the accessed and the dirty bit.
-    retry_fault: RetryFault = "retry-fault", "what the second try of a fault (FAULT_FLAG_TRIED) does with a PTE that allows the access by then",
-        source "mm/memory.c:handle_pte_fault (5.10 to 7.3: after ptep_set_access_flags only the spurious flush is left out; before 5.9 that neither); the others: the RFC of July 2020 and two texts of its discussion, which no kernel has" {
-        Update = "update", "it sets the accessed bit, and for a store the dirty bit, like any other";
-        SkipUpdate = "skip-update", "nothing: it takes the bits for set by the first try (a proposal: retried-fault)";
-        SkipBeforeDirty = "skip-before-dirty", "it ends before the entry is made dirty (a proposal: the first of Will Deacon's two texts)";
-        SkipAfterWrite = "skip-after-write", "it ends after the block for stores, before the entry is made young (a proposal: the second of the two)";
+    /// What the second try of a fault does with the accessed and the dirty bit.
+    retry_fault: RetryFault = "retry-fault" in FILES, "what the second try of a fault (FAULT_FLAG_TRIED) does with a PTE that allows the access by then",
+        source "mm/memory.c:handle_pte_fault (5.10 to 7.3: after ptep_set_access_flags only the spurious flush is left out; before 5.9 it is not); the other values: the RFC of July 2020 and two texts from its discussion, which no kernel has" {
+        Update = "update", "it sets the accessed bit, and for a store the dirty bit, like a first try";
+        SkipUpdate = "skip-update", "nothing: it assumes that the first try has set the bits (a proposal: retried-fault)";
+        SkipBeforeDirty = "skip-before-dirty", "it ends before it makes the entry dirty (a proposal: the first of Will Deacon's two texts)";
+        SkipAfterWrite = "skip-after-write", "it ends after the block for stores, before it makes the entry young (a proposal: the second of the two texts)";
     }
-    /// Whether a read fault maps a dirty page dirty.
-    read_fault_dirty: ReadFaultDirty = "read-fault-dirty", "whether a read fault on shared memory makes a writable PTE dirty",
+    /// Whether a read fault sets the dirty bit for a dirty page.
+    read_fault_dirty: ReadFaultDirty = "read-fault-dirty" in FILES, "whether a read fault on shared memory makes a writable PTE dirty",
         source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12: no; 7.2, 7.3: if the folio is); seen on 6.18" {
-        No = "no", "no";
-        AsFolio = "as-folio", "if the page is dirty already";
+        No = "no", "it does not";
+        AsFolio = "as-folio", "it does, if the page is dirty already";
     }
-    /// How large the folios are that a write to a file on a disk makes.
-    file_folios: FileFolios = "file-folios", "how large the folios are that a write to a file on ext4 makes",
+    /// The size of the folios that a write to a file on a disk makes.
+    file_folios: FileFolios = "file-folios" in FILES, "how large the folios are that a write to a file on ext4 creates",
         source "fs/ext4/inode.c:ext4_set_inode_mapping_order (7.2; not in 6.12), mm/filemap.c:__filemap_get_folio; seen on 6.18; 6.16 by its release notes" {
-        Page = "page", "a page each";
-        AsWritten = "as-written", "as large as what is left to write, a power of two, as far as the place in the file is a multiple of it";
+        Page = "page", "one page each";
+        AsWritten = "as-written", "as large as what is left to write allows: a power of two of pages, at a multiple of its size in the file";
     }
-    /// What a fault on a page of a file's large folio maps.
-    map_folio: MapFolio = "map-folio", "what a fault on a file maps of a large folio that lies in the file, the mapping and one page table whole",
+    /// How much of a file's large folio a fault maps.
+    map_folio: MapFolio = "map-folio" in FILES, "which part of a large folio a fault on a file maps, if the folio lies in the file, in the mapping and in one page table completely",
         source "mm/filemap.c:filemap_map_folio_range, mm/memory.c:finish_fault (6.12: the window, the page; 7.2: all of it); seen on 6.18" {
-        Window = "window", "a load what lies in the window that it looks at, a store its page";
-        Whole = "whole", "all of it, where a load looks at a part of it or a store or a load from the disk is to one of its pages";
+        Window = "window", "a load maps the part in its fault-around window, a store maps its page";
+        Whole = "whole", "all of it, if a load's window contains a part of it, or if a store or a load from the disk needs one of its pages";
     }
-    /// What the first load of a page table maps where its file ends.
-    end_around: EndAround = "end-around", "what a load maps of a file on a disk whose page table is not there yet, if the first folio around it is the one that the file ends with",
+    /// What the first load in a page table maps around the end of its file.
+    end_around: EndAround = "end-around" in FILES, "what a load maps around its page of a file on a disk, if its page table does not exist yet and the file ends with the first folio around the page",
         source "mm/filemap.c:filemap_map_pages (6.12.118, 7.3: filemap_map_pmd, which links the table, is not asked); seen on 6.17.13, 6.18, 7.2 and 7.3, not on 6.16.12; no file of 6.12 on ext4 has folios of several pages" {
-        Mapped = "mapped", "what is around, as ever";
-        Passed = "passed", "nothing around: the page is looked for by itself";
+        Mapped = "mapped", "the pages around it, as in other places";
+        Passed = "passed", "nothing around it: the fault looks for its page alone";
     }
-    /// Whether a truncation or a hole looks once more for what is at its ends.
-    hole_ends: HoleEnds = "hole-ends", "whether a truncation or a hole that ends where pages do looks once more for the folios at its ends",
-        source "mm/truncate.c:truncate_inode_pages_range, mm/shmem.c:shmem_undo_range (5.10: for parts of pages alone; 6.1 to 7.3: truncate_inode_partial_folio)" {
-        PagesOnly = "pages-only", "no: only for a part of a page";
-        Folios = "folios", "yes: they may be larger";
+    /// Whether a truncation or a hole looks again for folios at its ends.
+    hole_ends: HoleEnds = "hole-ends" in FILES, "whether a truncation or a hole that ends at a page boundary looks once more for the folios at its ends",
+        source "mm/truncate.c:truncate_inode_pages_range, mm/shmem.c:shmem_undo_range (5.10: only for parts of pages; 6.1 to 7.3: truncate_inode_partial_folio)" {
+        PagesOnly = "pages-only", "it does not: it does this only for a part of a page";
+        Folios = "folios", "it does, because folios may be larger than a page";
     }
-    /// What becomes of the mappings of a file's large folio that cannot be split.
-    unsplit_folio: UnsplitFolio = "unsplit-folio", "what becomes of the mappings of a file's large folio that a truncation or a hole cuts and that cannot be split",
-        source "mm/truncate.c:truncate_inode_partial_folio (split_folio alone), folio_split_or_unmap (7.2; try_folio_split_or_unmap in later stable releases of 6.1 and 6.12, whose files have none); seen on 6.17.13 and 6.18, not on 6.16.12" {
-        Mapped = "mapped", "they stay, but for what is cut off";
-        Unmapped = "unmapped", "all of them go";
+    /// What happens to the mappings of a file's large folio that cannot be split.
+    unsplit_folio: UnsplitFolio = "unsplit-folio" in HUGE, "what happens to the mappings of a file's large folio that a truncation or a hole cuts and that cannot be split",
+        source "mm/truncate.c:truncate_inode_partial_folio (split_folio alone), folio_split_or_unmap (7.2; try_folio_split_or_unmap in later stable releases of 6.1 and 6.12, whose files have no large folios); seen on 6.17.13 and 6.18, not on 6.16.12" {
+        Mapped = "mapped", "they stay, except those of the part that is cut off";
+        Unmapped = "unmapped", "all of them are removed";
     }
-    /// How the mappings of a file's large folio are taken away when it is split.
-    file_unmap: FileUnmap = "file-unmap", "how the pages of a file's large folio are unmapped when it is split",
+    /// How the mappings of a file's large folio are removed when it is split.
+    file_unmap: FileUnmap = "file-unmap" in FILES, "how the pages of a file's large folio are unmapped when the folio is split",
         source "mm/rmap.c:try_to_unmap_one (6.12), folio_unmap_pte_batch (7.2)" {
         Each = "each", "page by page";
-        Run = "run", "all that follow each other and allow the same at once, with one flush";
+        Run = "run", "consecutive pages with the same rights together, with one flush";
     }
-    /// How large the folios are that a store to private memory makes.
-    anon_folios: AnonFolios = "anon-folios", "how large the folios are that the first store to private memory makes",
+    /// The size of the folios that the first store to private memory makes.
+    anon_folios: AnonFolios = "anon-folios" in HUGE, "how large the folios are that the first store to private memory creates",
         source "mm/memory.c:do_anonymous_page (6.1), alloc_anon_folio (6.12, 7.2); 6.8 by its release notes" {
-        Page = "page", "a page each, or a huge page";
-        Sized = "sized", "as large as sizes are switched on (mthp), as far as all of it lies in the mapping and nothing is there";
+        Page = "page", "one page each, or a huge page";
+        Sized = "sized", "as large as a size that is switched on (mthp), if all of the folio lies in the mapping and nothing is mapped there";
     }
-    /// Whether mprotect takes pages of a large folio together.
-    protect_run: ProtectRun = "protect-run", "whether mprotect takes what follows each other of a large folio and allows the same together, so that all of it is dirty then if one page was",
+    /// Whether `mprotect` changes the PTEs of a large folio's pages together.
+    protect_run: ProtectRun = "protect-run" in HUGE, "whether mprotect changes consecutive PTEs of a large folio with the same rights together, so that all of them are dirty if one was",
         source "mm/mprotect.c:change_pte_range (6.12), mprotect_folio_pte_batch (7.2); since 6.17 by its release notes" {
-        Each = "each", "page by page";
-        Together = "together", "together";
+        Each = "each", "it changes them page by page";
+        Together = "together", "it changes them together";
     }
     /// When a dirty page of a file that is zapped stops counting as mapped.
-    zap_rmap: ZapRmap = "zap-rmap", "when a dirty page of a shared mapping that is zapped stops counting as mapped, which lets writeback pass it over",
+    zap_rmap: ZapRmap = "zap-rmap" in FILES, "when a dirty page of a shared mapping that is zapped stops counting as mapped, so that writeback may skip it",
         source "mm/memory.c:zap_pte_range, mm/rmap.c:page_mkclean (5.10, 6.1); mm/memory.c:zap_present_folio_ptes, mm/mmu_gather.c:tlb_flush_rmaps (6.12 to 7.3; commit 5df397dec7c4 of 6.2)" {
-        BeforeFlush = "before-flush", "when its PTE is cleared: a store by what a CPU has cached may come after the page was written back, and is lost";
+        BeforeFlush = "before-flush", "when its PTE is cleared: a CPU may store through its cached translation after the page was written back, and the store is lost";
         AfterFlush = "after-flush", "after the flush, under the same page-table lock";
     }
-    /// Whom a right that a fault grants makes arm64 flush.
-    arm64_upgrade: Arm64Upgrade = "arm64-upgrade", "on arm64: which CPUs are flushed when a fault grants a store where it is",
+    /// On arm64: which CPUs are flushed when a fault grants a right.
+    arm64_upgrade: Arm64Upgrade = "arm64-upgrade" in ARM64, "on arm64: which CPUs are flushed when a fault makes a PTE writable in place",
         source "arch/arm64/mm/fault.c:ptep_set_access_flags (5.10, 6.1, 6.12), __ptep_set_access_flags_anysz (7.2, 7.3)" {
-        Broadcast = "broadcast", "all: none of them faults for nothing afterwards";
-        Local = "local", "this one: another one that has the old entry takes a fault for nothing";
+        Broadcast = "broadcast", "all CPUs: none of them takes a needless fault afterwards";
+        Local = "local", "this CPU: another CPU that has cached the old entry takes a needless fault";
     }
-    /// Whom a store that faulted for nothing makes arm64 flush.
-    arm64_spurious: Arm64Spurious = "arm64-spurious", "on arm64: which CPUs are flushed by a store that faulted though its entry allows it",
+    /// On arm64: which CPUs are flushed after a spurious fault of a store.
+    arm64_spurious: Arm64Spurious = "arm64-spurious" in ARM64, "on arm64: which CPUs are flushed when a store has faulted although its entry permits it",
         source "arch/arm64/include/asm/pgtable.h:flush_tlb_fix_spurious_fault (5.10, 6.1, 6.12: nothing; 7.2, 7.3: this CPU); before 5.9 include/asm-generic/pgtable.h's, by published commits only" {
-        Broadcast = "broadcast", "all";
-        Nobody = "nobody", "none: the entry that was in the way was flushed when the right was granted";
-        Local = "local", "this one, which has the entry from before another CPU's fault granted it";
+        Broadcast = "broadcast", "all CPUs";
+        Nobody = "nobody", "no CPU: the old entry was flushed when the right was granted";
+        Local = "local", "this CPU, which has cached the entry from before another CPU's fault granted the right";
     }
-    /// Which changes of a PTE `mprotect` flushes on arm64.
-    arm64_protect: Arm64Protect = "arm64-protect", "on arm64: which changes of a PTE mprotect flushes",
+    /// On arm64: which PTE changes `mprotect` flushes.
+    arm64_protect: Arm64Protect = "arm64-protect" in ARM64, "on arm64: which changes of a PTE make mprotect flush",
         source "mm/mprotect.c:change_pte_range, pte_needs_flush (6.1, 6.12: include/linux/huge_mm.h, always); arch/arm64/include/asm/tlbflush.h:pte_needs_flush (7.2, 7.3)" {
-        All = "all", "all, whether or not anything changed";
-        HardwareBits = "hardware-bits", "those of what the processor looks at, of an entry that it could use";
+        All = "all", "all, even if nothing changed";
+        HardwareBits = "hardware-bits", "changes of bits that the processor reads, in an entry that it could use";
     }
     /// How arm64 divides a range into invalidations.
-    arm64_ranges: Arm64Ranges = "arm64-ranges", "on arm64 with FEAT_TLBIRANGE: how a range is divided into invalidations",
+    arm64_ranges: Arm64Ranges = "arm64-ranges" in ARM64, "on arm64 with FEAT_TLBIRANGE: how a range is divided into invalidations",
         source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_op (6.12 to 7.3)" {
-        Ascending = "ascending", "an odd page by itself, then the rest from small to large parts";
-        Descending = "descending", "from large to small parts, and what is left of an odd number last";
+        Ascending = "ascending", "first an odd page by itself, then the rest in parts of increasing size";
+        Descending = "descending", "in parts of decreasing size, and the last page of an odd number by itself";
     }
-    /// On which arm64 processors a flush is too long for ranges.
-    arm64_limit: Arm64Limit = "arm64-limit", "on arm64: where a flush of 8 GiB and more, as of one page table of the third level, becomes one of the address space, for it is too long for invalidations of ranges",
+    /// On which arm64 processors a long range becomes a flush of the address space.
+    arm64_limit: Arm64Limit = "arm64-limit" in ARM64, "on arm64: on which processors a flush of 8 GiB and more, as for one third-level page table, becomes a flush of the address space, because it is too long for range invalidations",
         source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_nosync (6.12), __flush_tlb_range_limit_excess (7.3); 6.16 to 6.18 were not looked at" {
         OnAll = "on-all", "on all processors";
-        WithRanges = "with-ranges", "on those that have FEAT_TLBIRANGE";
+        WithRanges = "with-ranges", "on processors that have FEAT_TLBIRANGE";
     }
-    /// How often arm64 waits for an address space that is invalidated in place of a range.
-    arm64_whole: Arm64Whole = "arm64-whole", "on arm64: how often a flush of a range waits that is too long and becomes one of the address space",
+    /// How often arm64 waits for a flush of the address space that replaces one of a range.
+    arm64_whole: Arm64Whole = "arm64-whole" in ARM64, "on arm64: how often a flush of a range waits if the range is too long and the flush becomes one of the address space",
         source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range (5.10, 6.1), __flush_tlb_range_nosync (6.12), __do_flush_tlb_range (7.2, 7.3); 6.16 to 6.18 were not looked at" {
         Once = "once", "once";
-        Twice = "twice", "twice: the flush of the address space waits, and then that of the range, for nothing";
+        Twice = "twice", "twice: after the flush of the address space, and then needlessly for the range";
     }
-    /// For how many bits of addresses arm64 is built.
-    arm64_va: Arm64Va = "arm64-va", "on arm64: the bits of addresses that the kernel is built for, which decides the form in which ranges are invalidated",
+    /// The number of address bits that an arm64 kernel is built for.
+    arm64_va: Arm64Va = "arm64-va" in ARM64, "on arm64: the number of address bits that the kernel is built for, which decides the form of range invalidations",
         source "arch/arm64/include/asm/tlbflush.h:__flush_tlb_range_op (6.12 to 7.3: lpa2_is_enabled); Debian's configurations of 6.1 (CONFIG_ARM64_VA_BITS_48) and of 6.12 and newer (CONFIG_ARM64_VA_BITS_52), as seen in guests" {
-        Bits48 = "48", "48: a range begins at any page";
-        Bits52 = "52", "52: on a processor with FEAT_LPA2 a range begins at a border of 64 KiB, and pages before it are invalidated one by one";
+        Bits48 = "48", "48: a range can begin at any page";
+        Bits52 = "52", "52: on a processor with FEAT_LPA2, a range begins at a multiple of 64 KiB, and pages before it are invalidated one by one";
     }
-    /// Whether reclaim waits for each invalidation on arm64.
-    arm64_unmap: Arm64Unmap = "arm64-unmap", "on arm64: whether reclaim waits for the invalidation of each page that it unmaps",
+    /// Whether reclaim on arm64 waits for each invalidation.
+    arm64_unmap: Arm64Unmap = "arm64-unmap" in ARM64, "on arm64: whether reclaim waits for the invalidation of each page that it unmaps",
         source "arch/arm64/Kconfig:ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH (6.12 to 7.3, not 5.10, 6.1), arch/arm64/include/asm/tlbflush.h:arch_tlbbatch_add_pending, arch_tlbbatch_flush" {
-        Waited = "waited", "yes";
-        Unwaited = "unwaited", "no: it invalidates each, and waits once for all of a batch";
+        Waited = "waited", "it does";
+        Unwaited = "unwaited", "it does not: it invalidates each page, and waits once for the whole batch";
     }
-    /// Whether pages that fault-around maps count as used.
-    prefault: Prefault = "prefault", "whether pages that fault-around maps beside the one that was asked for count as used",
+    /// What a walk on arm64 does about unmaps whose batch is not flushed yet.
+    arm64_pending: Arm64Pending = "arm64-pending" in ARM64, "on arm64: what a page-table walk does when it finds the mark of an unmap whose batch is not flushed yet",
+        source "arch/arm64/include/asm/tlbflush.h:arch_flush_tlb_batched_pending (dsb since commit 43b3dfdd0455 of 6.6; flush since 4b634918384c of 6.16, in 6.6.95, 6.12.35 and 6.15.4; 20250530152445.2430295-1-ryan.roberts@arm.com)" {
+        Flush = "flush", "it flushes the address space";
+        Dsb = "dsb", "it waits (DSB), which completes the invalidations that this CPU has issued: those of another CPU may still be under way";
+    }
+    /// Whether the additional pages that fault-around maps are marked as accessed.
+    prefault: Prefault = "prefault" in FILES, "whether pages that fault-around maps besides the requested one are marked as accessed",
         source "mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12, 7.3): arch_wants_old_prefaulted_pte, which only arm64 has (cpu_has_hw_af)" {
-        Young = "young", "yes";
-        AsArch = "as-arch", "not where the architecture wants them old, since its processor sets the bit when they are used";
+        Young = "young", "they are";
+        AsArch = "as-arch", "they are not if the architecture wants them old, because its processor sets the bit when they are used";
     }
-    /// What a hole does to dirty pages first.
-    punch_dirty: PunchDirty = "punch-dirty", "what becomes of dirty pages of a file on a disk before a hole is punched there",
+    /// What happens to dirty pages before a hole is punched.
+    punch_dirty: PunchDirty = "punch-dirty" in FILES, "what happens to dirty pages of a file on a disk before a hole is punched there",
         source "fs/ext4/inode.c:ext4_punch_hole (5.10, 6.1: filemap_write_and_wait_range; not in Debian's 6.12, nor in 6.18 and 7.3)" {
-        Written = "written", "they are written, so that every mapping loses the right to store, with a flush for each page, before all of them go";
-        Dropped = "dropped", "nothing: they go with the others";
+        Written = "written", "they are written back, so that every mapping loses the write permission, with a flush for each page, before all of them are removed";
+        Dropped = "dropped", "nothing: they are removed with the other pages";
     }
-    /// What a fork makes of pinned pages.
-    fork_pinned: ForkPinned = "fork-pinned", "what a fork makes of a page that may be pinned",
+    /// What a fork does with pinned pages.
+    fork_pinned: ForkPinned = "fork-pinned" in FORK, "what a fork does with a page that may be pinned",
         source "mm/memory.c:copy_present_page (5.10 to 7.3); 5.8: published description" {
-        Share = "share", "nothing: it is shared like any other, and who stores first copies";
-        Copy = "copy", "the child gets a copy at once, and the page stays the parent's to store to";
+        Share = "share", "it shares the page like any other: the process that stores first copies it";
+        Copy = "copy", "it copies the page for the child at once, and the parent may still store to the page";
     }
-    /// What a reference for loads does about a page that others have.
-    gup_read: GupRead = "gup-read", "what is done about a page that others have before it is held for loads",
+    /// What a reference for loads does about a page that others have as well.
+    gup_read: GupRead = "gup-read" in FORK, "what happens to a page that others share before it is held for loads",
         source "mm/gup.c:should_force_cow_break (5.8: 17839856fd58, until a308c71bf1e6), mm/internal.h:gup_must_unshare (6.1, 6.12, 7.3); not in 5.10" {
-        AsMapped = "as-mapped", "nothing: who stores first decides whose the held page is";
-        BreakCow = "break-cow", "any reference is like one for stores: a page that others have is copied first";
-        Unshare = "unshare", "a pin makes it the process's own first (FAULT_FLAG_UNSHARE)";
+        AsMapped = "as-mapped", "nothing: the first store decides which process keeps the held page";
+        BreakCow = "break-cow", "a reference for loads counts as one for stores, so a page that others share is copied first";
+        Unshare = "unshare", "a pin first makes it the process's own (FAULT_FLAG_UNSHARE)";
     }
-    /// What makes a page exclusive that comes back from swap.
-    swapin_exclusive: SwapinExclusive = "swapin-exclusive", "when a page that comes back from swap is exclusive, in kernels that know such pages",
+    /// When a page that comes back from swap is exclusive.
+    swapin_exclusive: SwapinExclusive = "swapin-exclusive" in COW, "when a page that comes back from swap is exclusive, in kernels that mark such pages",
         source "mm/memory.c:do_swap_page (6.1 to 6.18: exclusive; 7.2, 7.3: pte_swp_exclusive alone)" {
-        SoleReference = "sole-reference", "if its swap PTE says so, it came around the swap cache, or nobody else holds it";
+        SoleReference = "sole-reference", "if its swap PTE says so, if it bypassed the swap cache, or if nobody else holds a reference";
         PteBit = "pte-bit", "if its swap PTE says so";
     }
-    /// Which pages a mapping that locks them marks when they come back from swap.
-    swapin_mlock: SwapinMlock = "swapin-mlock", "which pages that come back from swap are marked as locked where the mapping locks its pages",
-        source "mm/memory.c:do_swap_page (6.1: page_add_anon_rmap; 6.12, 7.3: folio_add_new_anon_rmap, which marks none, for those that nobody mapped since they were read)" {
-        Any = "any", "all";
-        MappedBefore = "mapped-before", "those that others have mapped since";
+    /// Which pages that come back from swap a locking mapping marks as locked.
+    swapin_mlock: SwapinMlock = "swapin-mlock" in COW, "which pages that come back from swap are marked as locked if the mapping locks its pages",
+        source "mm/memory.c:do_swap_page (6.1: page_add_anon_rmap; 6.12, 7.3: folio_add_new_anon_rmap, which marks none, for pages that nobody has mapped since they were read)" {
+        Any = "any", "all pages";
+        MappedBefore = "mapped-before", "pages that others have mapped since they were read";
     }
-    /// What `process_madvise` does for a process that gives advice about itself.
-    vectored_advice: VectoredAdvice = "vectored-advice", "what process_madvise does for a process that gives advice about itself",
-        source "mm/madvise.c:process_madvise, process_madvise_behavior_valid (5.10 to 6.12), vector_madvise, process_madvise_remote_valid, madvise_batch_tlb_flush (7.3); seen on 6.18; 6.13 to 6.15, which batch less, are not to be had" {
-        None = "none", "there is no such call: ENOSYS";
-        Hints = "hints", "MADV_COLD, MADV_PAGEOUT and, where it is known, MADV_COLLAPSE, range by range as madvise would; other advice: EINVAL";
-        OneCall = "one-call", "any advice, with one lock for all ranges, and for MADV_DONTNEED and MADV_FREE one gather";
+    /// What `process_madvise` supports for a process that gives advice about itself.
+    vectored_advice: VectoredAdvice = "vectored-advice" in MAPPINGS, "which advice process_madvise takes from a process about itself",
+        source "mm/madvise.c:process_madvise, process_madvise_behavior_valid (5.10 to 6.12), vector_madvise, process_madvise_remote_valid, madvise_batch_tlb_flush (7.3); seen on 6.18; 6.13 to 6.15, which batch less, are not available" {
+        None = "none", "none: the kernel does not have the call (ENOSYS)";
+        Hints = "hints", "MADV_COLD, MADV_PAGEOUT and, if the kernel has it, MADV_COLLAPSE, range by range as madvise does; EINVAL for other advice";
+        OneCall = "one-call", "any advice, with one lock for all ranges, and with one gather for MADV_DONTNEED and MADV_FREE";
     }
-    /// What a mapping bears that has guards.
-    guard_regions: GuardRegions = "guard-regions", "what a mapping bears once it has guards (MADV_GUARD_INSTALL), so that a fork copies them",
-        source "mm/madvise.c:madvise_guard_install (7.2, 7.3: VMA_MAYBE_GUARD_BIT), mm/memory.c:vma_needs_copy; 6.18.15 and 6.18.44, which has the flag, by what they do; not in 6.12, files not before 6.15" {
-        None = "none", "there are no guards: EINVAL";
-        AnonVma = "anon-vma", "an anon_vma, whatever it maps, so that a fork copies all that it has in its page tables";
-        Flag = "flag", "a flag; anonymous memory an anon_vma, too, and once it has that the mapping's lock is enough";
+    /// What a mapping with guards gets, so that a fork copies the guards.
+    guard_regions: GuardRegions = "guard-regions" in MAPPINGS, "what a mapping gets when guards are installed in it (MADV_GUARD_INSTALL), so that a fork copies them",
+        source "mm/madvise.c:madvise_guard_install (7.2, 7.3: VMA_MAYBE_GUARD_BIT), mm/memory.c:vma_needs_copy; 6.18.15, and 6.18.44, which has the flag, by observation; not in 6.12, files not before 6.15" {
+        None = "none", "the kernel has no guards: EINVAL";
+        AnonVma = "anon-vma", "an anon_vma, whatever the mapping maps, so that a fork copies all of its page tables";
+        Flag = "flag", "a flag; anonymous memory also gets an anon_vma, and once it has one, the mapping's own lock is enough";
     }
-    /// Which features a userfaultfd has.
-    uffd_features: UffdFeatures = "uffd-features", "what a userfaultfd can do about stores to anonymous memory",
+    /// The features of userfaultfd.
+    uffd_features: UffdFeatures = "uffd-features" in UFFD, "what a userfaultfd can do about stores to anonymous memory",
         source "include/uapi/linux/userfaultfd.h (5.10, 6.1, 6.12, 7.2): UFFD_FEATURE_WP_UNPOPULATED came in 6.4, UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN in 6.7" {
-        WriteProtect = "wp", "protect pages that are there";
-        Unpopulated = "unpopulated", "protect what is not there, too, by a marker";
-        Asynchronous = "async", "let stores go on and have the kernel note which pages were written (PAGEMAP_SCAN)";
+        WriteProtect = "wp", "it can protect pages that are present";
+        Unpopulated = "unpopulated", "it can also protect missing pages, by a marker";
+        Asynchronous = "async", "it can also let stores go on, and the kernel records which pages were written (PAGEMAP_SCAN)";
     }
-    /// By what a forced store knows that a page is the process's own.
-    force_write: ForceWrite = "force-write", "by what get_user_pages knows that a page is the process's own which a debugger stores to, though its mapping allows no store (FOLL_FORCE)",
+    /// How a forced store recognizes that a page is the process's own.
+    force_write: ForceWrite = "force-write" in MAPPINGS, "how get_user_pages recognizes that a page is the process's own when a debugger stores to it although its mapping permits no store (FOLL_FORCE)",
         source "mm/gup.c:can_follow_write_pte (5.10: FOLL_COW and pte_dirty; 6.1, 6.12, 7.2: PageAnonExclusive; commit 5535be309971 of 6.0, CVE-2022-2590)" {
-        Dirty = "dirty", "it is dirty, after a fault of the call's own";
-        Exclusive = "exclusive", "it is exclusive anonymous memory";
+        Dirty = "dirty", "the page is dirty, after a fault that the call itself took";
+        Exclusive = "exclusive", "the page is exclusive anonymous memory";
     }
-    /// What of shared memory and files userfaultfd can watch.
-    uffd_shared: UffdShared = "uffd-shared", "what userfaultfd can watch in shared memory and in files on tmpfs; of files on disks: nothing, but with the feature async stores",
+    /// What userfaultfd can watch in shared memory and files.
+    uffd_shared: UffdShared = "uffd-shared" in UFFD, "what userfaultfd can watch in shared memory and in files on tmpfs (in files on a disk, it can watch only stores, with the feature async)",
         source "fs/userfaultfd.c:vma_can_userfault (5.10), include/linux/userfaultfd_k.h (6.1, 6.12), mm/shmem.c:shmem_can_userfault (7.2); minor faults came in 5.14, dirty entries in 5.16, write protection in 5.19" {
-        Missing = "missing", "what is not there";
-        Minor = "minor", "what is there and not mapped, too (UFFDIO_CONTINUE), which leaves entries clean that grant no store";
-        All = "all", "what is there and not mapped (UFFDIO_CONTINUE), and stores to what is protected, too";
+        Missing = "missing", "missing pages";
+        Minor = "minor", "missing pages, and pages that exist but are not mapped (UFFDIO_CONTINUE, whose entries are clean if they grant no store)";
+        All = "all", "missing pages, pages that exist but are not mapped (UFFDIO_CONTINUE), and stores to protected pages";
     }
-    /// Whether userfaultfd can be told to watch no more stores, but other accesses.
-    uffd_mode: UffdMode = "uffd-mode", "what becomes of memory in which userfaultfd watches stores when it is registered for other accesses alone",
+    /// What happens if userfaultfd watches stores and is registered for other accesses only.
+    uffd_mode: UffdMode = "uffd-mode" in UFFD, "what happens when memory that userfaultfd watches for stores is registered for other accesses only",
         source "fs/userfaultfd.c:userfaultfd_register (5.10 to 6.18), mm/userfaultfd.c:userfaultfd_register (7.3.4: stale markers)" {
-        Replace = "replace", "it watches those";
-        Busy = "ebusy", "EBUSY: it is to be unregistered first";
+        Replace = "replace", "userfaultfd watches those accesses instead";
+        Busy = "ebusy", "the call fails with EBUSY: the memory has to be unregistered first";
     }
-    /// What is put where a page is protected that is not there.
-    uffd_none: UffdNone = "uffd-none", "what is put where private memory is protected that has no page",
+    /// What protects a page that is not there.
+    uffd_none: UffdNone = "uffd-none" in UFFD, "which entry protects a page of private memory that does not exist",
         source "mm/mprotect.c:change_pte_range (6.12, 7.2: make_pte_marker); zero-page: the first version of February 2023 (UFFD_FEATURE_WP_ZEROPAGE), which no kernel has" {
         Marker = "marker", "a marker";
-        ZeroPage = "zero-page", "the zero page, protected (a proposal: wp-unpopulated)";
+        ZeroPage = "zero-page", "an entry that maps the zero page and is protected (a proposal: wp-unpopulated)";
     }
-    /// What the bit of an asynchronous userfaultfd means.
-    uffd_async: UffdAsync = "uffd-async", "what the bit of an entry says where userfaultfd lets stores go on (features=\"async\")",
+    /// The meaning of the entry's bit of an asynchronous userfaultfd.
+    uffd_async: UffdAsync = "uffd-async" in UFFD, "what userfaultfd's bit in an entry means if userfaultfd lets stores go on (features=\"async\")",
         source "mm/memory.c:do_wp_page (6.12, 7.2: pte_clear_uffd_wp); inverted: a version that was discussed in February and March 2023, which no kernel has" {
-        Protected = "protected", "that the page was not written: where there is none, it takes a marker to say so";
-        Inverted = "inverted", "that it was written: where there is none, nothing says that it was not, and the fault of its first store sets the bit (a proposal: wp-unpopulated)";
+        Protected = "protected", "the page was not written; a page that does not exist needs a marker for that";
+        Inverted = "inverted", "the page was written; a page that does not exist needs nothing to count as not written, and the fault of its first store sets the bit (a proposal: wp-unpopulated)";
     }
-    /// How many pages UFFDIO_MOVE moves with one flush.
-    uffd_move: UffdMove = "uffd-move", "what UFFDIO_MOVE flushes at the pages' old place",
+    /// How many pages `UFFDIO_MOVE` moves with one flush.
+    uffd_move: UffdMove = "uffd-move" in UFFD, "how UFFDIO_MOVE flushes the pages' old place",
         source "mm/userfaultfd.c:move_present_pte (6.12: ptep_clear_flush), move_present_ptes (7.2: flush_tlb_range)" {
         Each = "each", "each page by itself";
-        Batched = "batched", "pages side by side that are there, small, exclusive and in the same page tables at once";
+        Batched = "batched", "adjacent pages together, if they are present, small, exclusive and in the same page tables";
     }
-    /// What is left when userfaultfd watches no more.
-    uffd_unregister: UffdUnregister = "uffd-unregister", "what UFFDIO_UNREGISTER makes of entries that userfaultfd protects",
+    /// What happens to protected entries when userfaultfd's watch ends.
+    uffd_unregister: UffdUnregister = "uffd-unregister" in UFFD, "what UFFDIO_UNREGISTER does with entries that userfaultfd protects",
         source "fs/userfaultfd.c:userfaultfd_unregister (5.10: nothing; 6.1), mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.2)" {
-        Keep = "keep", "nothing: they keep a bit that means nothing until the pages are registered again";
-        Unprotect = "unprotect", "they are protected no more";
+        Keep = "keep", "nothing: they keep the bit, which means nothing until the pages are registered again";
+        Unprotect = "unprotect", "it ends their protection";
     }
-    /// When a store asks that finds its page in swap.
-    uffd_swapin: UffdSwapin = "uffd-swapin", "when a store to a protected page asks that comes back from swap",
+    /// When a store to a protected page in swap is reported to userfaultfd.
+    uffd_swapin: UffdSwapin = "uffd-swapin" in UFFD, "when a store to a protected page that comes back from swap is reported to userfaultfd",
         source "mm/memory.c:do_swap_page (5.10, 6.1: pte_swp_uffd_wp after maybe_mkwrite; 6.12, 7.2: userfaultfd_pte_wp before)" {
-        NextFault = "next-fault", "in a fault of its own, if it would have been granted otherwise";
+        NextFault = "next-fault", "in a fault of its own, if the store would have been granted otherwise";
         SameFault = "same-fault", "in the fault that brings the page back";
     }
-    /// How a collapse refuses what is not there and watched.
-    uffd_collapse: UffdCollapse = "uffd-collapse", "how MADV_COLLAPSE refuses memory of which pages are missing that userfaultfd watches",
+    /// The error of a collapse of memory whose missing pages userfaultfd watches.
+    uffd_collapse: UffdCollapse = "uffd-collapse" in UFFD, "which error MADV_COLLAPSE returns for memory with missing pages that userfaultfd watches",
         source "mm/khugepaged.c:madvise_collapse_errno: SCAN_EXCEED_NONE_PTE (6.1, 6.12, 7.2)" {
         Invalid = "einval", "EINVAL";
         Busy = "ebusy", "EBUSY";
     }
-    /// What becomes writable when userfaultfd lets go of it.
-    uffd_restore: UffdRestore = "uffd-restore", "what UFFDIO_WRITEPROTECT makes writable that is not to be protected any more",
+    /// Which pages become writable when userfaultfd ends their protection.
+    uffd_restore: UffdRestore = "uffd-restore" in UFFD, "which pages UFFDIO_WRITEPROTECT makes writable when it ends their protection",
         source "mm/userfaultfd.c:uffd_wp_range, mm/mprotect.c:change_pte_range (5.10, 6.1: none; 6.12, 7.2: MM_CP_TRY_CHANGE_WRITABLE)" {
-        ReadOnly = "read-only", "nothing: the next store faults, and to a page that was never protected as well";
-        AsProtect = "as-mprotect", "what mprotect would make writable";
+        ReadOnly = "read-only", "none: the next store faults, even to a page that was never protected";
+        AsProtect = "as-mprotect", "the pages that mprotect would make writable";
     }
-    /// How many mappings one call protects.
-    uffd_ranges: UffdRanges = "uffd-ranges", "what UFFDIO_WRITEPROTECT takes that more than one mapping has",
+    /// How many mappings one call can protect.
+    uffd_ranges: UffdRanges = "uffd-ranges" in UFFD, "whether UFFDIO_WRITEPROTECT takes a range of several mappings",
         source "mm/userfaultfd.c:mwriteprotect_range (5.10, 6.1: find_dst_vma; 6.12, 7.2: for_each_vma_range)" {
-        OneMapping = "one-mapping", "nothing: ENOENT";
-        EachMapping = "each-mapping", "all of it, up to one that is not watched";
+        OneMapping = "one-mapping", "it does not: ENOENT";
+        EachMapping = "each-mapping", "it does, up to a mapping that is not watched";
     }
-    /// What becomes of protected pages that move.
-    uffd_remap: UffdRemap = "uffd-remap", "what mremap makes of pages that userfaultfd protects, whose new mapping it does not watch",
+    /// What happens to userfaultfd's protection when pages are moved by `mremap`.
+    uffd_remap: UffdRemap = "uffd-remap" in UFFD, "what mremap does with pages that userfaultfd protects, if it does not watch their new mapping",
         source "mm/mremap.c:move_ptes (5.10: nothing; 6.1.192, 6.12.116, 7.2: need_clear_uffd_wp); fs/userfaultfd.c:mremap_userfaultfd_prep" {
         Keep = "keep", "their entries keep the bit, which means nothing there";
-        Clear = "clear", "their entries lose the bit; a marker goes";
+        Clear = "clear", "their entries lose the bit, and a marker is removed";
     }
-    /// What pagemap tells of userfaultfd.
-    pagemap_uffd: PagemapUffd = "pagemap-uffd", "whether /proc/PID/pagemap tells which pages userfaultfd protects",
+    /// Whether pagemap shows userfaultfd's protection.
+    pagemap_uffd: PagemapUffd = "pagemap-uffd" in UFFD, "whether /proc/PID/pagemap shows which pages userfaultfd protects",
         source "fs/proc/task_mmu.c:PM_UFFD_WP (not in 5.10; 6.1, 6.12, 7.2; came in 5.14)" {
         Nothing = "nothing", "it does not";
-        Bit = "bit", "by a bit of the page's entry";
+        Bit = "bit", "it does, by a bit of the page's entry";
     }
-    /// Which pages of shared memory mprotect makes writable while stores are tracked.
-    soft_dirty_protect: SoftDirtyProtect = "soft-dirty-protect", "which dirty pages of shared memory mprotect makes writable, whose stores are to be noted by the soft-dirty bit",
+    /// Which pages of shared memory `mprotect` makes writable while soft-dirty bits are tracked.
+    soft_dirty_protect: SoftDirtyProtect = "soft-dirty-protect" in SOFT_DIRTY, "which dirty pages of shared memory mprotect makes writable although the soft-dirty bit has to record stores",
         source "mm/mprotect.c:change_pte_range (5.10), can_change_pte_writable (6.1, 6.12, 7.2); changed in 6.0" {
-        NewMappings = "new-mappings", "all, and in mappings that are newer than the last clear_refs those alone whose bit is set: a store to tracked memory can go by unnoted";
-        Tracked = "tracked", "those alone whose bit is set";
+        NewMappings = "new-mappings", "all pages, except that in mappings newer than the last clear_refs only pages whose bit is set: a store to tracked memory can stay unrecorded";
+        Tracked = "tracked", "only pages whose bit is set";
     }
-    /// Whether a mapping that takes in an older one counts as new.
-    soft_dirty_merge: SoftDirtyMerge = "soft-dirty-merge", "what two mappings that become one count as, of which one alone is newer than the last clear_refs",
+    /// Whether a mapping counts as new after it was merged with an older one.
+    soft_dirty_merge: SoftDirtyMerge = "soft-dirty-merge" in SOFT_DIRTY, "whether a merged mapping counts as newer than the last clear_refs if only one of the two mappings was newer",
         source "mm/mmap.c:vma_merge, mm/mprotect.c:mprotect_fixup (5.10, 6.1), mm/vma.c:vma_modify (6.12); VMA_STICKY_FLAGS (7.2)" {
-        Changed = "changed", "as the one whose flags change; what mremap moves becomes as what is there";
-        Either = "either", "as new";
+        Changed = "changed", "it counts as the mapping whose flags change; a mapping that mremap moves counts as its new neighbour";
+        Either = "either", "it does";
     }
-    /// What a scan for written pages says of what has no page table.
-    scan_holes: ScanHoles = "scan-holes", "what PAGEMAP_SCAN says of pages without a page table in what userfaultfd watches",
+    /// What a scan for written pages reports for pages without a page table.
+    scan_holes: ScanHoles = "scan-holes" in SOFT_DIRTY, "what PAGEMAP_SCAN reports for pages without a page table in memory that userfaultfd watches",
         source "fs/proc/task_mmu.c:pagemap_scan_pte_hole (6.12.116, 7.2.12: PAGE_IS_WRITTEN; before 6.12.103, and from 6.16 to 6.18.15, nothing)" {
-        Nothing = "nothing", "nothing, so that they are not protected either";
-        Written = "written", "that they were written, as it says of other pages that are not protected";
+        Nothing = "nothing", "nothing, so it does not protect them either";
+        Written = "written", "that they were written, as for other pages that are not protected";
     }
-    /// What a scan for written pages says of what userfaultfd does not watch.
-    scan_unwatched: ScanUnwatched = "scan-unwatched", "what PAGEMAP_SCAN says of pages in a mapping in which userfaultfd watches no stores",
-        source "fs/proc/task_mmu.c:pagemap_page_category (6.12, 7.2.12); 7.3 by what it does: 7.3.4, where one that watches stores, whatever its features, has such pages told" {
-        Written = "written", "that they were written, as it says of all that is not protected";
+    /// What a scan for written pages reports for pages that userfaultfd does not watch.
+    scan_unwatched: ScanUnwatched = "scan-unwatched" in SOFT_DIRTY, "what PAGEMAP_SCAN reports for pages in a mapping that userfaultfd does not watch for stores",
+        source "fs/proc/task_mmu.c:pagemap_page_category (6.12, 7.2.12); 7.3 by observation: 7.3.4, which reports such pages if a userfaultfd watches the mapping for stores, whatever its features" {
+        Written = "written", "that they were written, as for all pages that are not protected";
         Nothing = "nothing", "nothing";
     }
     /// What a scan for written pages flushes.
-    scan_flush: ScanFlush = "scan-flush", "what PAGEMAP_SCAN flushes of a page table in which it protected pages",
+    scan_flush: ScanFlush = "scan-flush" in SOFT_DIRTY, "what PAGEMAP_SCAN flushes in a page table in which it protected pages",
         source "fs/proc/task_mmu.c:pagemap_scan_pmd_entry, pagemap_scan_thp_entry (6.12, 7.2); the other value is a proposal (docs/findings/pagemap-scan.md)" {
-        Scanned = "scanned", "from the first page that it protected to where it stopped, whatever these pages were";
-        Needed = "needed", "from the first page that it took the right to store from to the last one, if there is any (pte_needs_flush)";
+        Scanned = "scanned", "the range from the first page that it protected to where it stopped, whatever rights these pages had";
+        Needed = "needed", "the range from the first to the last page whose write permission it removed, if there is any (pte_needs_flush)";
     }
-    /// Which flushes are left out.
-    skip: Skip = "skip", "which flushes are left out, as a test of verdicts: nothing may break without those that are needless",
+    /// Which flushes are left out, as a test of verdicts.
+    skip: Skip = "skip" in FLUSHES, "which flushes are left out, to test verdicts: nothing may break without the needless flushes",
         source "docs/design.md, Verdicts; no kernel can know it" {
         None = "none", "none";
-        Needless = "needless", "those that the model calls needless";
+        Needless = "needless", "the flushes that the model judges needless";
     }
-    /// What keeps a CPU from reading the old frame of a page that came back and was stored to.
-    refault_flush: RefaultFlush = "refault-flush", "what is flushed before a page whose unmap waits for its flush can come back in another frame",
+    /// What prevents a CPU from reading the old frame of a page that came back and was stored to.
+    refault_flush: RefaultFlush = "refault-flush" in COW, "what is flushed before a page whose unmap is not flushed yet can come back in another frame",
         source "mm/memory.c:do_swap_page, do_anonymous_page, mm/vmscan.c:shrink_folio_list (5.10 to 7.3: nothing; the others are proposals: docs/findings/stale-read.md)" {
         Nothing = "nothing", "nothing: until the batch's flush a CPU may read the old frame, whatever was stored to the new one";
-        Install = "install", "what is pending, before a fault maps a page";
-        InstallWritable = "install-writable", "what is pending, before a fault maps a page writable that was not mapped (too weak: a later fault makes a page writable, too)";
-        Writable = "writable", "what is pending, before a fault maps a page writable or makes it so";
-        BeforeRemoval = "before-removal", "the batch, before each folio leaves the swap cache; a page freed by MADV_FREE is flushed when it is unmapped";
-        RemovedAfter = "removed-after", "no more than today: folios leave the swap cache after the batch's flush; a page freed by MADV_FREE is flushed when it is unmapped";
+        Install = "install", "pending unmaps, before a fault maps a page";
+        InstallWritable = "install-writable", "pending unmaps, before a fault maps a page writable that was not mapped (too weak: a later fault can make a page writable, too)";
+        Writable = "writable", "pending unmaps, before a fault maps a page writable or makes a mapped page writable";
+        BeforeRemoval = "before-removal", "the batch, before each folio leaves the swap cache; a page that MADV_FREE gave up is flushed when it is unmapped";
+        RemovedAfter = "removed-after", "no more than today: folios leave the swap cache after the batch's flush; a page that MADV_FREE gave up is flushed when it is unmapped";
     }
-    /// A mutant: one thing done wrong.
-    mutant: Mutant = "mutant", "one thing done wrong, for the checker to find",
+    /// A mutant: one deliberate mistake.
+    mutant: Mutant = "mutant" in MISTAKES, "which mistake the kernel makes, for the checker to find",
         source "litmus tests (needless check --catalogue)" {
-        None = "none", "nothing";
-        UnmapNotFlushed = "unmap-not-flushed", "reclaim frees what it unmapped without a flush (try_to_unmap_flush)";
-        DeferWritable = "defer-writable", "the flush of a page that may be stored to is left to a later one (defer-flush)";
-        DeferUpgraded = "defer-upgraded", "a store to a page that is mapped read-only does not flush what was left (defer-upgrade)";
-        DeferReused = "defer-reused", "a frame is used again before the flush that it owes (defer-free)";
-        DeferChain = "defer-chain", "a page that moves again forgets the frame of its first move (defer-free=kept)";
-        DeferWhileFlushing = "defer-while-flushing", "flushes are left while a batched flush is under way, which then counts for them (defer-flush)";
+        None = "none", "it makes none";
+        UnmapNotFlushed = "unmap-not-flushed", "reclaim unmaps pages and frees them, without a flush (try_to_unmap_flush)";
+        DeferWrapped = "defer-wrapped", "generations of deferred flushes have two bits (LUF's have 16): once two lists of pages wait, the flush of the next list counts as done";
+        DeferWritable = "defer-writable", "the flush of a page that may be stored to is deferred (defer-flush)";
+        DeferUpgraded = "defer-upgraded", "a store to a page that is mapped read-only does not do the deferred flushes (defer-upgrade)";
+        DeferReused = "defer-reused", "a frame is used again before its deferred flush (defer-free)";
+        DeferChain = "defer-chain", "the second move of a page releases the frame that its first move left (defer-free=kept)";
+        DeferWhileFlushing = "defer-while-flushing", "flushes are deferred while a batched flush is under way, and that flush counts for them (defer-flush)";
         WrittenUnflushed = "written-unflushed", "reclaim writes a page out while a CPU may still store to it (try_to_unmap_flush_dirty)";
-        PendingIgnored = "pending-ignored", "a page-table walk does not look for unmaps whose flush was put off (flush_tlb_batched_pending)";
-        NestedIgnored = "nested-ignored", "a gather does not care whether another one is open (tlb_finish_mmu)";
-        MoveUnlocked = "move-unlocked", "mremap flushes after it gave the page-table locks back (move_ptes)";
+        PendingIgnored = "pending-ignored", "a page-table walk does not look for unmaps whose flush was deferred (flush_tlb_batched_pending)";
+        NestedIgnored = "nested-ignored", "a gather does not check whether another gather is open (tlb_finish_mmu)";
+        MoveUnlocked = "move-unlocked", "mremap flushes after it has released the page-table locks (move_ptes)";
         FreedUnflushed = "freed-unflushed", "a gather frees its pages before it flushes (tlb_flush_mmu)";
-        TableUnchecked = "table-unchecked", "whoever takes a page-table lock does not look whether the table is still there (pte_offset_map_lock)";
-        CopyUnreferenced = "copy-unreferenced", "a copy on write takes its reference to the old page after it gave the page-table lock back (do_wp_page)";
+        TableUnchecked = "table-unchecked", "an operation that takes a page-table lock does not check whether the table still exists (pte_offset_map_lock)";
+        CopyUnreferenced = "copy-unreferenced", "a copy on write takes its reference to the old page after it has released the page-table lock (do_wp_page)";
         CopyUnflushed = "copy-unflushed", "a copy on write replaces the old page without a flush (wp_page_copy)";
-        SwapinUnchecked = "swapin-unchecked", "a fault on swap does not look at the PTE again under its lock (do_swap_page)";
+        SwapinUnchecked = "swapin-unchecked", "a fault on a swap entry does not check the PTE again under its lock (do_swap_page)";
         LazySpared = "lazy-spared", "a flush that frees page tables does not interrupt lazy CPUs (native_flush_tlb_multi)";
-        LazyStays = "lazy-stays", "a lazy CPU that wakes up does not look whether a flush passed it by (switch_mm_irqs_off)";
-        AsidUnflushed = "asid-unflushed", "an address-space identifier is handed on without a flush (choose_new_asid)";
-        GenIgnored = "generation-ignored", "a CPU that missed a flush makes up for the next one only (flush_tlb_func)";
+        LazyStays = "lazy-stays", "a lazy CPU that wakes up does not check whether it missed a flush (switch_mm_irqs_off)";
+        AsidUnflushed = "asid-unflushed", "an address-space identifier is reused without a flush (choose_new_asid)";
+        GenIgnored = "generation-ignored", "a CPU that missed flushes does only the flush that is requested now (flush_tlb_func)";
         PendingClearedEarly = "cleared-early", "with batched-pending=cleared: the mark is cleared before the batch's flush";
-        PendingClearedAll = "cleared-all", "with batched-pending=cleared: the mark is cleared for unmaps that came after the batch's";
+        PendingClearedAll = "cleared-all", "with batched-pending=cleared: the mark is cleared also for unmaps that came after the batch's";
         PendingCountedEarly = "counted-early", "an unmap is counted before its PTE is cleared";
-        PendingMaskedEarly = "masked-early", "with batched-pending=cleared: a batch notes its CPUs before its count";
+        PendingMaskedEarly = "masked-early", "with batched-pending=cleared: a batch records its CPUs before its count";
         BatchMarkedOnce = "marked-once", "only the first unmap of a batch leaves the mark (set_tlb_ubc_flush_pending)";
-        NoAccessSkipped = "no-access-skipped", "reclaim takes a PTE without access for one that no TLB holds, whatever gather is open (pte_accessible)";
+        NoAccessSkipped = "no-access-skipped", "reclaim assumes that no TLB holds a PTE without access, even while a gather is open (pte_accessible)";
         DirtyDropped = "dirty-dropped", "reclaim forgets the dirty bit of the PTE that it clears (try_to_unmap_one)";
         AddedClean = "added-clean", "a page that gets a swap slot is not marked dirty (add_to_swap)";
         FreeUnflushed = "free-unflushed", "MADV_FREE does not flush the dirty bits that it clears (madvise_free_pte_range)";
         FreeDirtyIgnored = "free-dirty-ignored", "reclaim drops a page that MADV_FREE gave up although it was written again (try_to_unmap_one)";
-        AgedUnflushed = "aged-unflushed", "a page whose accessed bit is clear is taken for one that no TLB holds (zap_pte_range, move_ptes)";
+        AgedUnflushed = "aged-unflushed", "the kernel assumes that no TLB holds a page whose accessed bit is clear (zap_pte_range, move_ptes)";
         TableMovedUnflushed = "table-moved-unflushed", "mremap moves a whole page table without a flush (move_normal_pmd)";
-        TouchUnchecked = "touch-unchecked", "a first touch does not look at the PTE again under its lock (do_anonymous_page)";
-        CopyUnchecked = "copy-unchecked", "a copy on write does not look at the PTE again under its lock (wp_page_copy)";
+        TouchUnchecked = "touch-unchecked", "a first touch does not check the PTE again under its lock (do_anonymous_page)";
+        CopyUnchecked = "copy-unchecked", "a copy on write does not check the PTE again under its lock (wp_page_copy)";
         NoAccessUnflushed = "no-access-unflushed", "mprotect does not flush a page that loses its last right (pte_needs_flush)";
         ReusedReadOnly = "reused-read-only", "a page that is reused stays read-only, so that the store faults again (wp_page_reuse)";
-        RacedLocked = "raced-locked", "a first touch that comes too late keeps the page-table lock (do_anonymous_page)";
+        RacedLocked = "raced-locked", "a first touch that comes too late does not release the page-table lock (do_anonymous_page)";
         ForkUnprotected = "fork-unprotected", "a fork leaves the parent's PTEs writable (copy_present_pte)";
-        ForkCleansParent = "fork-cleans-parent", "with fork-shared=copy: a fork clears the parent's dirty bit, too (copy_present_pte)";
-        CleanUnflushed = "clean-unflushed", "writeback takes a PTE's dirty bit and leaves what CPUs have cached of it (page_vma_mkclean_one)";
-        ForkUnflushed = "fork-unflushed", "a fork does not flush the right to store (dup_mmap)";
-        UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection passes over what is in swap or on its way to another page (change_pte_range; before f45ec5ff16a7)";
-        UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap may be stored to although userfaultfd protects it (do_swap_page)";
-        UnprotectUnflushed = "unprotect-unflushed", "UFFDIO_WRITEPROTECT does not flush what it lets go of, where it takes the right to store from pages that were not protected (change_pte_range)";
-        SoftDirtyUnflushed = "soft-dirty-unflushed", "clearing soft-dirty bits does not flush the right to store (clear_refs_write)";
-        ForkKeepsUffdWp = "fork-keeps-uffd-wp", "a fork copies userfaultfd's protection to a child that it does not watch (copy_nonpresent_pte; before 8f34f1eac382)";
+        ForkCleansParent = "fork-cleans-parent", "with fork-shared=copy: a fork also clears the parent's dirty bit (copy_present_pte)";
+        CleanUnflushed = "clean-unflushed", "writeback clears a PTE's dirty bit and does not flush what CPUs have cached (page_vma_mkclean_one)";
+        ForkUnflushed = "fork-unflushed", "a fork does not flush the write permission that it revokes (dup_mmap)";
+        UffdSwapSkipped = "uffd-swap-skipped", "userfaultfd's write protection skips swap entries and migration entries (change_pte_range; before f45ec5ff16a7)";
+        UffdSwapinWritable = "uffd-swapin-writable", "a page that comes back from swap becomes writable although userfaultfd protects it (do_swap_page)";
+        UnprotectUnflushed = "unprotect-unflushed", "UFFDIO_WRITEPROTECT does not flush when it ends a protection, even if it takes the write permission from pages that were not protected (change_pte_range)";
+        SoftDirtyUnflushed = "soft-dirty-unflushed", "clearing soft-dirty bits does not flush the write permission that it revokes (clear_refs_write)";
+        ForkKeepsUffdWp = "fork-keeps-uffd-wp", "a fork copies userfaultfd's protection to a child that userfaultfd does not watch (copy_nonpresent_pte; before 8f34f1eac382)";
         UffdMoveUnflushed = "uffd-move-unflushed", "UFFDIO_MOVE does not flush the pages' old place (move_present_pte)";
-        UffdZapForgets = "uffd-zap-forgets", "what userfaultfd protects in a file is protected no more once its entry was taken away (before 1db9dbc2)";
-        UffdBitKept = "uffd-bit-kept", "a userfaultfd with an inverted bit takes entries that it finds without the bit for not written, and leaves their rights as they are";
-        UffdBitDropped = "uffd-bit-dropped", "UFFDIO_WRITEPROTECT takes the bit away, as an inverted one needs it, where it should set it (change_pte_range)";
+        UffdZapForgets = "uffd-zap-forgets", "a page of a file loses userfaultfd's protection when its entry is removed (before 1db9dbc2)";
+        UffdBitKept = "uffd-bit-kept", "a userfaultfd with an inverted bit treats entries without the bit as not written, and leaves their rights as they are";
+        UffdBitDropped = "uffd-bit-dropped", "UFFDIO_WRITEPROTECT clears the bit, as is right for an inverted one, where it should set it (change_pte_range)";
         UffdUnflushed = "uffd-unflushed", "userfaultfd's write protection is not flushed (uffd_wp_range, pagemap_scan_pmd_entry)";
-        ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released so)";
-        ForkExclusive = "fork-exclusive", "a fork leaves pages exclusive to the parent (copy_present_pte)";
+        ForkVmaUnlocked = "fork-vma-unlocked", "a fork does not lock mappings for writing (dup_mmap; 6.4 was released like this)";
+        ForkExclusive = "fork-exclusive", "a fork leaves the parent's pages marked exclusive (copy_present_pte)";
         PrivateWritable = "private-writable", "a read fault on a private mapping of a file maps the file's pages writable (set_pte_range)";
-        CacheUnchecked = "cache-unchecked", "a fault on shared memory adds its page though another one is there by now (shmem_add_to_page_cache)";
-        PinUnguarded = "pin-unguarded", "who pins without a lock does not look whether a fork came between (write_protect_seq)";
-        TriedFirst = "tried-first", "a second try of a fault that finds its page mapped is over before it looks whether a store is allowed (handle_pte_fault)";
-        TriedFirstKept = "tried-first-kept", "the same, and the flag is kept for the next fault, as get_user_pages keeps it (FOLL_TRIED)";
+        CacheUnchecked = "cache-unchecked", "a fault on shared memory adds its page although another one is there by now (shmem_add_to_page_cache)";
+        PinUnguarded = "pin-unguarded", "a lockless pin does not check whether a fork came in between (write_protect_seq)";
+        TriedFirst = "tried-first", "a second try of a fault that finds its page mapped ends before it checks whether a store is permitted (handle_pte_fault)";
+        TriedFirstKept = "tried-first-kept", "as tried-first, and the flag is kept for the next fault, as get_user_pages keeps it (FOLL_TRIED)";
         TriedSticky = "tried-sticky", "each fault counts as a second try, as if FAULT_FLAG_TRIED had been kept from an earlier one (handle_pte_fault)";
-        MkcleanSkipsChild = "mkclean-skips-child", "writeback passes the mappings over that a fork made (page_mkclean)";
-        SplitUnflushed = "split-unflushed", "a huge page is mapped page by page without a flush between (__split_huge_pmd_locked)";
-        CollapseUnflushed = "collapse-unflushed", "a table that MADV_COLLAPSE takes away is not flushed (pmdp_collapse_flush)";
-        WalkPmdUnchecked = "walk-pmd-unchecked", "who walks without a lock does not look whether the page's table is still there (gup_fast_pte_range)";
-        TableGivenBack = "table-given-back", "tables are given back at once, not after walks without a lock (tlb_remove_table)";
-        DepositForgotten = "deposit-forgotten", "no page table is put by for a huge page that a fault maps (pgtable_trans_huge_deposit)";
-        ReturnUnflushed = "return-unflushed", "a CPU that comes back does not look whether a flush passed it by (switch_mm_irqs_off)";
+        MkcleanSkipsChild = "mkclean-skips-child", "writeback skips the mappings that a fork created (page_mkclean)";
+        SplitUnflushed = "split-unflushed", "a huge page's entry is split into PTEs without a flush in between (__split_huge_pmd_locked)";
+        CollapseUnflushed = "collapse-unflushed", "a page table that MADV_COLLAPSE removes is not flushed (pmdp_collapse_flush)";
+        WalkPmdUnchecked = "walk-pmd-unchecked", "a lockless walk does not check whether the page table is still there (gup_fast_pte_range)";
+        TableGivenBack = "table-given-back", "page tables are freed at once, without waiting for lockless walks (tlb_remove_table)";
+        DepositForgotten = "deposit-forgotten", "no page table is deposited for a huge page that a fault maps (pgtable_trans_huge_deposit)";
+        ReturnUnflushed = "return-unflushed", "a CPU that returns to an address space does not check whether it missed a flush (switch_mm_irqs_off)";
     }
 }

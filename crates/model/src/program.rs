@@ -1,7 +1,8 @@
-//! A scenario made ready to run: every parameter resolved, every address fixed.
+//! A program: a scenario that is ready to run, with every parameter resolved and every address
+//! fixed.
 //!
-//! This is what the model executes and what the runner on a real kernel receives.
-//! Loop variables are the only names left; they live in numbered slots.
+//! The model executes it, and the runner on a real kernel receives it. Loop variables are the only
+//! names left. They are kept in numbered slots.
 
 mod expr;
 mod lacking;
@@ -27,67 +28,68 @@ pub const PROGRAM_VERSION: u32 = 8;
 /// The most other processes that one [`CallExpr::Switch`] may name.
 pub const MAX_OTHERS: i64 = 8;
 
-/// A scenario made ready to run.
+/// A scenario that is ready to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// [`PROGRAM_VERSION`] of the writer.
     pub version: u32,
     /// The scenario's name.
     pub name: String,
-    /// The values of its parameters.
+    /// The scenario's parameters with their values.
     #[serde(default)]
     pub parameters: Vec<(String, i64)>,
-    /// What it needs of the machine.
+    /// The machine that the scenario needs.
     pub machine: MachineNeeds,
-    /// The files that it makes.
+    /// The files that the scenario makes.
     #[serde(default)]
     pub files: Vec<FileSpec>,
-    /// The pieces of address space that it names.
+    /// The areas: pieces of address space that the scenario names.
     pub areas: Vec<Area>,
-    /// Its processes; process 0 is there from the start.
+    /// The processes. Process 0 exists from the start.
     pub processes: Vec<Process>,
     /// The threads of all processes; thread 0 is the first process's first thread.
     pub threads: Vec<Thread>,
     /// Names of the phase marks.
     pub marks: Vec<String>,
-    /// Its barriers.
+    /// The barriers.
     pub barriers: Vec<Barrier>,
     /// The source text of each operation, by [`Op::id`].
     pub op_texts: Vec<String>,
-    /// Number of loop slots that any one thread needs.
+    /// The number of loop slots that any one thread needs.
     pub slots: u8,
 }
 
-/// What a scenario needs of the machine.
+/// The machine that a scenario needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineNeeds {
-    /// CPUs, numbered from 0.
+    /// The number of CPUs, which are numbered from 0.
     pub cpus: u16,
-    /// Swap space, if the scenario swaps.
+    /// The swap device, if the scenario swaps.
     pub swap: Option<SwapNeed>,
-    /// A file system on a disk of its own, for the scenario's files there.
+    /// Whether the scenario has files on a disk, which needs a file system on a separate disk.
     #[serde(default)]
     pub disk: bool,
-    /// Transparent huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`); `None` leaves
-    /// the machine as it is.
+    /// The mode of transparent huge pages (`/sys/kernel/mm/transparent_hugepage/enabled`). `None`
+    /// leaves the machine's mode unchanged.
     pub thp: Option<ThpMode>,
-    /// Large folios of anonymous memory that are smaller than a huge page; `None` leaves the machine as it is.
+    /// The modes of large folios of anonymous memory smaller than a huge page. `None` leaves the
+    /// machine's modes unchanged.
     #[serde(default)]
     pub mthp: Option<Mthp>,
-    /// NUMA nodes, if the scenario asks for more than one.
+    /// The number of NUMA nodes, if the scenario needs more than one.
     #[serde(default)]
     pub nodes: Option<u16>,
-    /// What the nodes are like, and the kernel's settings for them.
+    /// The properties of the nodes, and the kernel's settings for them.
     #[serde(default)]
     pub numa: NumaNeeds,
 }
 
-/// A swap device that a scenario asks for.
+/// A swap device that a scenario needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwapNeed {
-    /// What kind of device.
+    /// The kind of device.
     pub kind: SwapKind,
-    /// Its size.
+    /// The device's size in bytes.
     pub size_bytes: u64,
 }
 
@@ -98,23 +100,23 @@ pub enum SwapKind {
     Zram,
 }
 
-/// `transparent_hugepage/enabled`.
+/// The modes of `transparent_hugepage/enabled`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ThpMode {
-    /// `always`
+    /// Mode `always`: all suitable mappings get huge pages.
     Always,
-    /// `madvise`
+    /// Mode `madvise`: only mappings with `MADV_HUGEPAGE` get huge pages.
     Madvise,
-    /// `never`
+    /// Mode `never`: no fault maps huge pages.
     Never,
 }
 
 impl ThpMode {
-    /// All of them with the kernel's words.
+    /// All modes, each with the kernel's word.
     pub const ALL: [(&'static str, ThpMode); 3] =
         [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
 
-    /// The one of that word.
+    /// The mode with that word.
     pub fn named(word: &str) -> Option<ThpMode> {
         ThpMode::ALL.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode)
     }
@@ -128,22 +130,22 @@ impl ThpMode {
 /// How a thread holds its CPU until the scenario ends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Hold {
-    /// It runs, touching nothing.
+    /// It runs without touching memory.
     Spin,
     /// It sleeps.
     Sleep,
-    /// It sleeps until userfaultfd tells of an access, answers it, and sleeps again.
+    /// It sleeps, except that it answers each access that userfaultfd reports.
     Serve(Answer<u16>),
 }
 
 /// A named piece of address space. It may be mapped, unmapped and mapped again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Area {
-    /// Its name in the scenario.
+    /// The area's name in the scenario.
     pub name: String,
-    /// Where it lies.
+    /// The area's pages.
     pub range: PageRange,
-    /// What is mapped there.
+    /// The memory that is mapped there.
     #[serde(default)]
     pub backing: Backing,
 }
@@ -169,46 +171,47 @@ impl Area {
 /// A process: an address space and the threads in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its name in the scenario.
+    /// The process's name in the scenario.
     pub name: String,
 }
 
 /// A thread: pinned to one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its name in the scenario, numbered where the scenario asks for several.
+    /// The thread's name in the scenario, with a number if the scenario declares several.
     pub name: String,
-    /// Its CPU.
+    /// The CPU that the thread is pinned to.
     pub cpu: CpuId,
-    /// Whose pages its operations name.
+    /// The process in whose address space the thread runs.
     #[serde(default)]
     pub process: ProcessId,
-    /// It belongs to the kernel (`kswapd`) and has no address space of its own. Only in the model.
+    /// Whether it is a kernel thread (`kswapd`), which has no address space. Only the model has
+    /// such threads.
     #[serde(default)]
     pub kernel: bool,
-    /// What it does.
+    /// The thread's operations.
     pub body: Vec<Op>,
 }
 
-/// A barrier: the threads that meet there, in the order in which they then go on.
+/// A barrier. It lists its threads in the order in which they continue after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Barrier {
-    /// Its name.
+    /// The barrier's name.
     pub name: String,
-    /// Who meets there.
+    /// The threads that meet at the barrier.
     pub threads: Vec<ThreadId>,
 }
 
 /// One operation of one thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Op {
-    /// Index into [`Program::op_texts`].
+    /// The operation's number: an index into [`Program::op_texts`].
     pub id: u32,
-    /// What it does.
+    /// The kind of operation, with its operands.
     pub kind: OpKind,
 }
 
-/// Read or write.
+/// A load or a store.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Access {
     /// A load.
@@ -226,65 +229,65 @@ impl Access {
     }
 }
 
-/// In which order a touch visits its pages.
+/// The order in which a touch visits its pages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
     /// Ascending, every `stride`th page.
     Ascending {
-        /// Pages from one access to the next; at least 1.
+        /// The number of pages from one access to the next; at least 1.
         stride: Expr,
     },
     /// `count` accesses drawn by [`crate::rng::SplitMix64`] from `seed`.
     Random {
-        /// Number of accesses.
+        /// The number of accesses.
         count: Expr,
-        /// Seed of the generator.
+        /// The seed of the generator.
         seed: u64,
     },
 }
 
-/// Page protection of a mapping.
+/// The protection of a mapping.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Prot {
-    /// `PROT_NONE`
+    /// No access (`PROT_NONE`).
     None,
-    /// `PROT_READ`
+    /// Loads only (`PROT_READ`).
     Read,
-    /// `PROT_READ|PROT_WRITE`
+    /// Loads and stores (`PROT_READ|PROT_WRITE`).
     ReadWrite,
 }
 
 /// Advice to `madvise(2)`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Advice {
-    /// `MADV_DONTNEED`
+    /// The advice `MADV_DONTNEED`.
     DontNeed,
-    /// `MADV_FREE`
+    /// The advice `MADV_FREE`.
     Free,
-    /// `MADV_COLD`
+    /// The advice `MADV_COLD`.
     Cold,
-    /// `MADV_PAGEOUT`
+    /// The advice `MADV_PAGEOUT`.
     PageOut,
-    /// `MADV_POPULATE_READ`
+    /// The advice `MADV_POPULATE_READ`.
     PopulateRead,
-    /// `MADV_POPULATE_WRITE`
+    /// The advice `MADV_POPULATE_WRITE`.
     PopulateWrite,
-    /// `MADV_REMOVE`
+    /// The advice `MADV_REMOVE`.
     Remove,
-    /// `MADV_HUGEPAGE`
+    /// The advice `MADV_HUGEPAGE`.
     HugePage,
-    /// `MADV_NOHUGEPAGE`
+    /// The advice `MADV_NOHUGEPAGE`.
     NoHugePage,
-    /// `MADV_COLLAPSE`
+    /// The advice `MADV_COLLAPSE`.
     Collapse,
-    /// `MADV_GUARD_INSTALL`
+    /// The advice `MADV_GUARD_INSTALL`.
     GuardInstall,
-    /// `MADV_GUARD_REMOVE`
+    /// The advice `MADV_GUARD_REMOVE`.
     GuardRemove,
 }
 
 impl Advice {
-    /// All advices with the word that scenarios use.
+    /// All kinds of advice, each with its word in scenarios.
     pub const ALL: [(Advice, &'static str); 12] = [
         (Advice::DontNeed, "dontneed"),
         (Advice::Free, "free"),
@@ -300,7 +303,7 @@ impl Advice {
         (Advice::GuardRemove, "guard-remove"),
     ];
 
-    /// The word that scenarios use.
+    /// The advice's word in scenarios.
     pub fn word(self) -> &'static str {
         Advice::ALL.iter().find(|(a, _)| *a == self).map_or("", |(_, w)| w)
     }
@@ -309,82 +312,81 @@ impl Advice {
 /// The kinds of operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OpKind {
-    /// It asks the kernel.
+    /// A system call, or another operation of the kernel.
     Call(CallExpr),
-    /// Loads or stores, one per page visited.
+    /// Loads or stores, one for each page visited.
     Touch {
         /// The pages.
         range: RangeExpr,
-        /// Load or store.
+        /// Whether it loads or stores.
         access: Access,
-        /// In which order.
+        /// The order of the accesses.
         order: Order,
     },
-    /// Run on the CPU, touching nothing, until the scenario ends.
+    /// Running on the CPU, without touching memory, until the scenario ends.
     Spin,
-    /// Sleep: the CPU goes idle and keeps the address space loaded lazily.
+    /// Sleeping. The CPU goes idle and keeps the address space loaded lazily.
     Sleep {
-        /// For how long; `None` until the scenario ends.
+        /// The duration in nanoseconds; `None` means until the scenario ends.
         duration_ns: Option<Expr>,
     },
-    /// Sleep, but for answers to what userfaultfd tells of, until the scenario ends.
+    /// Sleeping until the scenario ends, except for answers to accesses that userfaultfd reports.
     Serve {
-        /// What they are.
+        /// The answer to each access.
         answer: Answer<u16>,
     },
-    /// Wait for the other threads of the barrier. Index into [`Program::barriers`].
+    /// Waiting for the other threads of a barrier.
     Barrier {
-        /// Which.
+        /// The barrier's index in [`Program::barriers`].
         barrier: u16,
     },
     /// The body, `count` times.
     Repeat {
         /// The slot that counts from 0.
         slot: u8,
-        /// How often.
+        /// The number of repetitions.
         count: Expr,
-        /// What.
+        /// The repeated operations.
         body: Vec<Op>,
     },
-    /// The body once for every `stride`th page of the range; the slot holds the page's index in
-    /// its area.
+    /// The body, executed once for every `stride`th page of the range.
     ForEach {
-        /// The slot that holds the page's index.
+        /// The slot that holds the page's index in its area.
         slot: u8,
         /// The pages.
         range: RangeExpr,
-        /// Pages from one to the next.
+        /// The number of pages from one execution to the next.
         stride: Expr,
-        /// What.
+        /// The operations for each page.
         body: Vec<Op>,
     },
-    /// The scenario's rounds: the unit of every per-round figure. Only in thread 0, once. They
-    /// start with the LRU batch of the thread's CPU drained, so that what ran there before does
-    /// not decide which pages a kernel can reuse.
+    /// The scenario's rounds, the unit of every per-round figure. Only thread 0 has them, and only
+    /// once. They start with the LRU batch of the thread's CPU drained. Otherwise whatever ran on
+    /// the CPU before would decide which pages a kernel can reuse.
     Rounds {
         /// The slot that counts rounds, warm-up included, from 0.
         slot: u8,
-        /// Rounds before the ones that count.
+        /// The number of warm-up rounds, which do not count.
         warmup: u32,
-        /// Rounds that count.
+        /// The number of rounds that count.
         count: u32,
-        /// What one round does.
+        /// The operations of one round.
         body: Vec<Op>,
     },
-    /// The body, timed in cycles.
+    /// A body whose execution is timed in cycles.
     Measure {
-        /// What is timed.
+        /// The timed operations.
         body: Vec<Op>,
     },
-    /// A phase mark. Index into [`Program::marks`].
+    /// A phase mark.
     Mark {
-        /// Which.
+        /// The mark's index in [`Program::marks`].
         mark: u16,
     },
 }
 
 impl OpKind {
-    /// Its name if no real kernel can be asked for it.
+    /// The operation's name if it exists only in the model.
     fn model_only(&self) -> Option<&'static str> {
         match self {
             OpKind::Call(call) => call.model_only(),
@@ -401,7 +403,7 @@ impl OpKind {
         }
     }
 
-    /// The operations inside.
+    /// The operations inside this one.
     pub fn body(&self) -> &[Op] {
         match self {
             OpKind::Repeat { body, .. }
@@ -426,12 +428,12 @@ impl Thread {
         Thread { name, cpu, process, kernel: false, body }
     }
 
-    /// Whether it does nothing but hold its CPU in some state.
+    /// Whether the thread does nothing but hold its CPU in one state.
     pub fn only_holds(&self) -> bool {
         self.holds().is_some()
     }
 
-    /// The operation by which it serves the userfaultfd, and how, if it does.
+    /// The operation that serves the userfaultfd, and its answer, if the thread has one.
     pub fn serves(&self) -> Option<(u32, Answer<u16>)> {
         self.body.iter().find_map(|op| match op.kind {
             OpKind::Serve { answer } => Some((op.id, answer)),
@@ -439,7 +441,7 @@ impl Thread {
         })
     }
 
-    /// How it holds its CPU, if it does nothing else.
+    /// How the thread holds its CPU, if it does nothing else.
     pub fn holds(&self) -> Option<Hold> {
         let spins = |op: &Op| (op.kind == OpKind::Spin).then_some(Hold::Spin);
         let sleeps =
@@ -454,7 +456,7 @@ impl Thread {
 }
 
 impl Default for Program {
-    /// A program of one process in which nothing happens.
+    /// A program of one process that does nothing.
     fn default() -> Program {
         Program {
             version: PROGRAM_VERSION,
@@ -474,8 +476,9 @@ impl Default for Program {
 }
 
 impl Program {
-    /// Whether nobody's loops but the first thread's go on from round to round: other threads only hold their CPUs, and
-    /// processes are over by the end of the round in which they are forked.
+    /// Whether only the first thread's operations continue from round to round: the other threads
+    /// of its process only hold their CPUs, and the other processes end in the round in which they
+    /// are forked.
     pub fn only_first_acts(&self) -> bool {
         let first = |thread: &Thread| thread.process == ProcessId::FIRST;
         let (threads, forked): (Vec<_>, Vec<_>) =
@@ -484,7 +487,8 @@ impl Program {
             && forked.into_iter().all(|thread| self.ends_in_its_round(thread.process))
     }
 
-    /// Whether whoever forks the process, in a round, waits for it: one thread does nothing else with it last.
+    /// Whether the process is forked only inside rounds, and the thread that forks it waits for it
+    /// afterwards.
     fn ends_in_its_round(&self, process: ProcessId) -> bool {
         let parts = self.threads.iter().filter_map(|thread| last_about(&thread.body, process));
         let parts: Vec<CallExpr> = parts.collect();
@@ -498,7 +502,7 @@ impl Program {
         parts.len() <= 1 && parts.iter().all(waits) && in_rounds()
     }
 
-    /// The area and page index that `page` belongs to, as scenarios write it: `heap[3]`.
+    /// The page's name as scenarios write it, with its area and its index there: `heap[3]`.
     pub fn page_name(&self, page: Vpn) -> Option<String> {
         let area = self.areas.iter().find(|a| a.range.contains(page))?;
         Some(format!("{}[{}]", area.name, page.since(area.range.start)))
@@ -509,26 +513,27 @@ impl Program {
         self.areas.iter().any(|a| a.range.contains(page))
     }
 
-    /// What is mapped in the area of `page`.
+    /// The memory that is mapped in the area of `page`.
     pub fn backing_of(&self, page: Vpn) -> Backing {
         let area = self.areas.iter().find(|area| area.range.contains(page));
         area.map_or(Backing::Anonymous, |area| area.backing)
     }
 
-    /// How many frames its files need: one for each page, and room to begin large folios at multiples of their size.
+    /// The number of frames that its files need: one for each page, and enough more to align large
+    /// folios to their size.
     pub fn file_pages(&self) -> u32 {
         let needs = |file: &FileSpec| file.pages.saturating_add(file.largest_folio() - 1);
         let pages = self.files.iter().fold(0, |sum: u64, file| sum.saturating_add(needs(file)));
         u32::try_from(pages).unwrap_or(u32::MAX)
     }
 
-    /// All operations, thread by thread, each followed by those inside it.
+    /// All operations, thread by thread, each followed by the operations inside it.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         self.threads.iter().flat_map(|thread| all_ops(&thread.body))
     }
 
-    /// The text of what only the model can run: the first thread of the kernel, or the first
-    /// operation of the kind. `None`: a real kernel can run it all.
+    /// The text of a part that only the model can run: the first kernel thread, or the first such
+    /// operation. `None` if a real kernel can run the whole program.
     pub fn model_only(&self) -> Option<String> {
         let kernel = self.threads.iter().find(|thread| thread.kernel);
         if let Some(thread) = kernel {
@@ -539,14 +544,14 @@ impl Program {
         Some(text.map_or_else(|| word.to_owned(), Clone::clone))
     }
 
-    /// Changes how many of the scenario's rounds count; they are the first thread's, wherever they stand.
+    /// Changes the number of rounds that count. The first thread has the rounds, at any depth.
     pub fn change_rounds(&mut self, change: impl Fn(u32) -> u32) {
         if let Some(first) = self.threads.first_mut() {
             change_rounds(&mut first.body, &change);
         }
     }
 
-    /// Rounds of warm-up before those that count.
+    /// The number of warm-up rounds.
     pub fn warmup(&self) -> u32 {
         let mut ops = self.threads.first().into_iter().flat_map(|first| all_ops(&first.body));
         let warmup = |op: &Op| match op.kind {
@@ -556,7 +561,7 @@ impl Program {
         ops.find_map(warmup).unwrap_or(0)
     }
 
-    /// Whether it gives one of these advices.
+    /// Whether the program gives any of these kinds of advice.
     pub fn advises(&self, advices: &[Advice]) -> bool {
         self.ops().any(|op| match &op.kind {
             OpKind::Call(
@@ -566,7 +571,8 @@ impl Program {
         })
     }
 
-    /// Whether it populates mappings of files on disks, so that pages are read without an exception.
+    /// Whether the program populates mappings of files on disks, so that pages are read without an
+    /// exception.
     pub fn populates_disks(&self) -> bool {
         let populates = |op: &Op| match &op.kind {
             OpKind::Call(
@@ -585,7 +591,8 @@ impl Program {
         self.ops().any(populates)
     }
 
-    /// Whether pages of mappings of files or of shared memory may go to swap: the program says so, and there is some.
+    /// Whether mapped pages of files or of shared memory may go to swap: the program pages them
+    /// out, and there is a swap device.
     pub fn swaps_objects(&self) -> bool {
         let pages_out = |op: &Op| match &op.kind {
             OpKind::Call(
@@ -597,7 +604,8 @@ impl Program {
         self.machine.swap.is_some() && self.ops().any(pages_out)
     }
 
-    /// Whether calls read or write pages of files by themselves, so that what is in swap is read without a fault.
+    /// Whether system calls may fill pages of files, so that pages in swap are read without a
+    /// fault.
     pub fn fills_files(&self) -> bool {
         let fills = |op: &Op| {
             let call = matches!(
@@ -613,28 +621,28 @@ impl Program {
         self.areas[usize::from(pages.area)].backing
     }
 
-    /// Whether it handles SIGSEGV.
+    /// Whether the program handles SIGSEGV.
     pub fn handles_signals(&self) -> bool {
         self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Sigaction)))
     }
 
-    /// Whether it locks memory.
+    /// Whether the program locks memory.
     pub fn locks_memory(&self) -> bool {
         self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Mlock { .. })))
     }
 
-    /// Whether it takes soft-dirty bits.
+    /// Whether the program clears soft-dirty bits.
     pub fn clears_soft_dirty(&self) -> bool {
         let clears = CallExpr::ClearRefs { refs: Refs::SoftDirty };
         self.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if *call == clears))
     }
 
-    /// Whether it reads soft-dirty bits.
+    /// Whether the program reads soft-dirty bits.
     pub fn reads_soft_dirty(&self) -> bool {
         self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Pagemap { .. })))
     }
 
-    /// With which features it makes a userfaultfd, if it needs one.
+    /// The features of the program's userfaultfd, if it needs one.
     pub fn userfaultfd(&self) -> Option<Features> {
         let asked = self.ops().filter_map(|op| match op.kind {
             OpKind::Call(CallExpr::UffdRegister { registration, .. }) => {
@@ -649,7 +657,7 @@ impl Program {
         asked.max()
     }
 
-    /// How many pins it has.
+    /// The number of pins.
     pub fn pins(&self) -> usize {
         let pin = |op: &Op| match op.kind {
             OpKind::Call(CallExpr::Pin { pin, .. }) => Some(pin.index() + 1),
@@ -658,7 +666,8 @@ impl Program {
         self.ops().filter_map(pin).max().unwrap_or(0)
     }
 
-    /// Whether a process goes on with another program, of which only that it ends is modelled.
+    /// Whether a process continues with another program (`execve`). Only the end of that program is
+    /// modelled.
     pub fn executes(&self) -> bool {
         self.ops().any(|op| matches!(op.kind, OpKind::Call(CallExpr::Exec)))
     }
@@ -681,7 +690,7 @@ fn change_rounds(body: &mut [Op], change: &impl Fn(u32) -> u32) {
     }
 }
 
-/// What a body asks last of a process.
+/// The last fork of, or wait for, a process in a body.
 fn last_about(body: &[Op], process: ProcessId) -> Option<CallExpr> {
     let about = [CallExpr::Fork { process }, CallExpr::Wait { process }];
     let asks =
@@ -689,7 +698,7 @@ fn last_about(body: &[Op], process: ProcessId) -> Option<CallExpr> {
     all_ops(body).filter_map(asks).last()
 }
 
-/// The operations of `body` in their order, each followed by those inside it.
+/// The operations of `body` in order, each followed by the operations inside it.
 pub fn all_ops(body: &[Op]) -> impl Iterator<Item = &Op> {
     let mut open = vec![body.iter()];
     std::iter::from_fn(move || {

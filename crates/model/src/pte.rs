@@ -1,6 +1,7 @@
 //! The architecture-neutral page-table entry, of any level.
 //!
-//! Kernel operations see only this type; a codec per architecture turns it and its level into bits.
+//! Kernel operations see only this type. A codec per architecture converts it to bits and back,
+//! given the level.
 
 use crate::addr::{Pfn, TableId};
 use serde::{Deserialize, Serialize};
@@ -10,44 +11,44 @@ use std::fmt;
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pte {
-    /// Nothing.
+    /// An empty entry.
     #[default]
     None,
-    /// The table of the level below. Never at the last level.
+    /// The table of the level below. It never occurs at the last level.
     Table(TableId),
     /// A translation: of one base page at the last level, of a huge page above it.
     Present(PresentPte),
     /// The page is in swap.
     Swap(SwapPte),
-    /// The page is being moved to another frame: whoever needs it waits.
+    /// The page is being moved to another frame. Accesses to it wait.
     Migration(MigrationPte),
-    /// There is no page, but something to be remembered of it.
+    /// There is no page, but the entry marks something about its address.
     Marker(Marker),
 }
 
-/// A migration entry (include/linux/swapops.h:make_writable_migration_entry and its kin).
+/// A migration entry (include/linux/swapops.h:make_writable_migration_entry and its variants).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MigrationPte {
-    /// The frame that is left.
+    /// The frame that the page leaves.
     pub pfn: Pfn,
-    /// What the PTE becomes again.
+    /// The rights that the PTE gets back after the migration.
     pub right: MigrationRight,
-    /// Carried over from the page's PTE (6.1 and later).
+    /// The accessed bit of the page's PTE (6.1 and later).
     pub accessed: bool,
-    /// The same.
+    /// The dirty bit of the page's PTE (6.1 and later).
     pub dirty: bool,
-    /// Carried over from the page's PTE.
+    /// The soft-dirty bit of the page's PTE.
     pub soft_dirty: bool,
-    /// The same.
+    /// userfaultfd's write-protect bit of the page's PTE.
     pub uffd_wp: bool,
 }
 
-/// What an entry above the last level says of a huge page.
+/// An entry above the last level that is for a huge page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pmd {
     /// It maps the huge page.
     Mapped(PresentPte),
-    /// The huge page is being moved to other frames: whoever needs it waits
+    /// The huge page is being moved to other frames. Accesses to it wait
     /// (`is_pmd_migration_entry`).
     Migrating(MigrationPte),
 }
@@ -58,40 +59,41 @@ pub enum Pmd {
 pub enum MigrationRight {
     /// The PTE was read-only.
     Read,
-    /// It was read-only, and the page exclusive (5.19 and later).
+    /// The PTE was read-only, and the page exclusive (5.19 and later).
     ReadExclusive,
-    /// It was writable.
+    /// The PTE was writable.
     Write,
 }
 
-/// What a marker remembers (include/linux/swapops.h: `PTE_MARKER_UFFD_WP` and its kin).
+/// The meaning of a marker (include/linux/swapops.h: `PTE_MARKER_UFFD_WP` and its variants).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Marker {
     /// Write-protected by userfaultfd (5.19 and later).
     UffdWp,
-    /// Its contents are lost (`UFFDIO_POISON`, 6.6 and later).
+    /// The page's contents are lost (`UFFDIO_POISON`, 6.6 and later).
     Poisoned,
     /// A guard page (`MADV_GUARD_INSTALL`, 6.13 and later).
     Guard,
-    /// Contents that are lost, and a scan for written pages has set the bit that userfaultfd protects by (`pte_swp_mkuffd_wp`).
+    /// The page's contents are lost, and a scan for written pages has set userfaultfd's
+    /// write-protect bit (`pte_swp_mkuffd_wp`).
     PoisonedUffdWp,
-    /// A guard page, and a scan has set the same bit.
+    /// A guard page, and a scan for written pages has set userfaultfd's write-protect bit.
     GuardUffdWp,
 }
 
 impl Marker {
-    /// Whether accesses end in a signal for it, as for a guard.
+    /// Whether the marker is a guard, so that accesses end in SIGSEGV.
     pub const fn is_guard(self) -> bool {
         matches!(self, Marker::Guard | Marker::GuardUffdWp)
     }
 
-    /// Whether it bears the bit that userfaultfd protects by, or is there for it.
+    /// Whether the marker has userfaultfd's write-protect bit, or exists for it.
     pub const fn uffd_wp(self) -> bool {
         matches!(self, Marker::UffdWp | Marker::PoisonedUffdWp | Marker::GuardUffdWp)
     }
 
-    /// The same with the bit (`pte_swp_mkuffd_wp`).
+    /// The marker with userfaultfd's write-protect bit (`pte_swp_mkuffd_wp`).
     #[must_use]
     pub const fn uffd_marked(self) -> Marker {
         match self {
@@ -107,11 +109,11 @@ impl Marker {
 pub struct SwapPte {
     /// The swap slot.
     pub slot: u32,
-    /// The page was exclusive to this address space (`pte_swp_exclusive`, 5.19 and later).
+    /// Whether the page was exclusive to this address space (`pte_swp_exclusive`, 5.19 and later).
     pub exclusive: bool,
-    /// Carried over from the page's PTE.
+    /// The soft-dirty bit of the page's PTE.
     pub soft_dirty: bool,
-    /// The same.
+    /// userfaultfd's write-protect bit of the page's PTE.
     pub uffd_wp: bool,
 }
 
@@ -119,33 +121,34 @@ pub struct SwapPte {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Spelled", into = "Spelled")]
 pub struct PresentPte {
-    /// The frame.
+    /// The frame that the entry maps.
     pub pfn: Pfn,
-    /// Its flags.
+    /// The entry's flags.
     pub flags: PteFlags,
 }
 
-/// Flags of a present PTE, where x86-64 has them: its codec has nothing to move.
+/// Flags of a present PTE. They are at the bits of x86-64, so its codec has nothing to move.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PteFlags(u16);
 
 impl PteFlags {
-    /// Stores allowed.
+    /// Stores are allowed.
     pub const WRITABLE: PteFlags = PteFlags(1 << 1);
-    /// Set by the processor at the first access.
+    /// The page was accessed. The processor sets the flag at the first access.
     pub const ACCESSED: PteFlags = PteFlags(1 << 5);
-    /// Set by the processor at the first store.
+    /// The page was stored to. The processor sets the flag at the first store.
     pub const DIRTY: PteFlags = PteFlags(1 << 6);
-    /// No user access (`PROT_NONE`): the processor treats the entry as not present.
+    /// User accesses are not allowed (`PROT_NONE`). The processor treats the entry as not present.
     pub const PROTNONE: PteFlags = PteFlags(1 << 8);
-    /// The zero page or another frame without `struct page` life cycle (`pte_special`).
+    /// The frame is the zero page, or another frame without a managed `struct page`
+    /// (`pte_special`).
     pub const SPECIAL: PteFlags = PteFlags(1 << 9);
-    /// userfaultfd is asked before it may be stored to (`_PAGE_UFFD_WP`).
+    /// userfaultfd has to be asked before a store (`_PAGE_UFFD_WP`).
     pub const UFFD_WP: PteFlags = PteFlags(1 << 10);
-    /// Written since soft-dirty was last cleared.
+    /// The page was written since soft-dirty bits were last cleared.
     pub const SOFT_DIRTY: PteFlags = PteFlags(1 << 11);
 
-    /// These and those.
+    /// The flags of both sets (union).
     #[must_use]
     pub const fn and(self, others: PteFlags) -> PteFlags {
         PteFlags(self.0 | others.0)
@@ -182,49 +185,49 @@ impl PresentPte {
         self.flags.0 & flag.0 != 0
     }
 
-    /// [`PteFlags::WRITABLE`]
+    /// Whether [`PteFlags::WRITABLE`] is set.
     pub const fn writable(self) -> bool {
         self.has(PteFlags::WRITABLE)
     }
 
-    /// [`PteFlags::ACCESSED`]
+    /// Whether [`PteFlags::ACCESSED`] is set.
     pub const fn accessed(self) -> bool {
         self.has(PteFlags::ACCESSED)
     }
 
-    /// [`PteFlags::DIRTY`]
+    /// Whether [`PteFlags::DIRTY`] is set.
     pub const fn dirty(self) -> bool {
         self.has(PteFlags::DIRTY)
     }
 
-    /// [`PteFlags::PROTNONE`]
+    /// Whether [`PteFlags::PROTNONE`] is set.
     pub const fn protnone(self) -> bool {
         self.has(PteFlags::PROTNONE)
     }
 
-    /// [`PteFlags::SPECIAL`]
+    /// Whether [`PteFlags::SPECIAL`] is set.
     pub const fn special(self) -> bool {
         self.has(PteFlags::SPECIAL)
     }
 
-    /// [`PteFlags::UFFD_WP`]
+    /// Whether [`PteFlags::UFFD_WP`] is set.
     pub const fn uffd_wp(self) -> bool {
         self.has(PteFlags::UFFD_WP)
     }
 
-    /// [`PteFlags::SOFT_DIRTY`]
+    /// Whether [`PteFlags::SOFT_DIRTY`] is set.
     pub const fn soft_dirty(self) -> bool {
         self.has(PteFlags::SOFT_DIRTY)
     }
 
-    /// The same with `flag` set if `on`, else as it was.
+    /// This entry, with `flag` set if `on`, otherwise unchanged.
     #[must_use]
     pub const fn with(mut self, flag: PteFlags, on: bool) -> PresentPte {
         self.flags.0 |= if on { flag.0 } else { 0 };
         self
     }
 
-    /// The same with `flag` clear.
+    /// This entry with `flag` cleared.
     #[must_use]
     pub const fn without(mut self, flag: PteFlags) -> PresentPte {
         self.flags.0 &= !flag.0;
@@ -232,7 +235,7 @@ impl PresentPte {
     }
 }
 
-/// A present PTE, spelled out: in files and messages.
+/// A present PTE with named flags, for files and messages.
 #[derive(Debug, Serialize, Deserialize)]
 struct Spelled {
     pfn: Pfn,
@@ -281,7 +284,7 @@ impl fmt::Debug for PresentPte {
 }
 
 impl PresentPte {
-    /// The same, protected from stores by userfaultfd (`pte_mkuffd_wp`).
+    /// This entry, protected from stores by userfaultfd (`pte_mkuffd_wp`).
     #[must_use]
     pub const fn uffd_protected(self) -> PresentPte {
         self.without(PteFlags::WRITABLE).with(PteFlags::UFFD_WP, true)
@@ -289,7 +292,8 @@ impl PresentPte {
 }
 
 impl Pte {
-    /// The same without what userfaultfd has noted in it: nothing is left of a marker of its own.
+    /// This entry without userfaultfd's write-protect bit. A marker that exists only for the bit
+    /// becomes an empty entry.
     #[must_use]
     pub const fn without_uffd_wp(self) -> Pte {
         match self {
@@ -303,14 +307,15 @@ impl Pte {
         }
     }
 
-    /// The same as after a move: it counts as stored to, whatever it holds (`move_soft_dirty_pte`).
+    /// This entry after `mremap` moved it: it counts as stored to, whatever it contains
+    /// (`move_soft_dirty_pte`).
     #[must_use]
     pub const fn soft_dirtied(self) -> Pte {
         match self {
             Pte::Present(pte) => Pte::Present(pte.with(PteFlags::SOFT_DIRTY, true)),
             Pte::Swap(swap) => Pte::Swap(SwapPte { soft_dirty: true, ..swap }),
             Pte::Migration(entry) => Pte::Migration(MigrationPte { soft_dirty: true, ..entry }),
-            // A marker's bit would only be told by pagemap.
+            // Only pagemap would show a marker's soft-dirty bit.
             Pte::None | Pte::Table(_) | Pte::Marker(_) => self,
         }
     }
@@ -323,7 +328,7 @@ impl Pte {
         }
     }
 
-    /// Whether userfaultfd protects the page that it is for.
+    /// Whether userfaultfd write-protects the entry's page.
     pub const fn uffd_wp(self) -> bool {
         match self {
             Pte::Present(pte) => pte.uffd_wp(),
@@ -334,12 +339,12 @@ impl Pte {
         }
     }
 
-    /// Whether an access ends in SIGBUS, since the contents are lost.
+    /// Whether an access ends in SIGBUS because the page's contents are lost.
     pub const fn is_poisoned(self) -> bool {
         matches!(self, Pte::Marker(Marker::Poisoned | Marker::PoisonedUffdWp))
     }
 
-    /// Whether nothing is there.
+    /// Whether the entry is empty.
     pub const fn is_none(self) -> bool {
         matches!(self, Pte::None)
     }

@@ -1,25 +1,26 @@
-//! What an operation is when its turn comes: its expressions have values, its ranges are pages.
+//! A resolved operation: one whose turn has come, so that its expressions have values and its
+//! ranges are pages.
 //!
-//! The simulator, the checker and the runner each carry this out, and each names every case: an operation
-//! that one of them does not know does not compile.
+//! The simulator, the checker and the runner each carry it out, and each names every case. An
+//! operation that one of them lacks does not compile.
 
 use crate::addr::PageRange;
 use crate::call::{Call, CallExpr, EACH, RANGES, ranges};
 use crate::program::{Access, Area, ExprError, Hold, Op, OpKind, Order, RangeExpr};
 
-/// In which order pages are visited.
+/// The order in which pages are visited.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Visit {
-    /// From the first on.
+    /// Ascending, from the first page.
     Ascending {
-        /// Pages from one to the next.
+        /// The number of pages from one visit to the next.
         stride: u64,
     },
-    /// At random.
+    /// In a random order.
     Random {
-        /// How many visits.
+        /// The number of visits.
         count: u64,
-        /// Where the generator starts.
+        /// The seed of the generator.
         seed: u64,
     },
 }
@@ -27,57 +28,57 @@ pub enum Visit {
 /// An operation whose turn has come.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Resolved<'p> {
-    /// It asks the kernel.
+    /// It makes a system call.
     Call(Call),
     /// It accesses memory.
     Touch {
         /// The pages.
         pages: PageRange,
-        /// Load or store.
+        /// Whether it loads or stores.
         access: Access,
-        /// In which order.
+        /// The order of the accesses.
         visit: Visit,
     },
-    /// Nothing: a call on no pages, or an access to none.
+    /// It does nothing, because it is about no pages.
     Nothing,
     /// It holds its CPU until the scenario ends.
     Hold(Hold),
     /// It sleeps this many nanoseconds.
     Nap(u64),
-    /// It waits for the others of this barrier.
+    /// It waits for the other threads of the barrier with this index.
     Barrier(u16),
-    /// A phase mark.
+    /// It is the phase mark with this index.
     Mark(u16),
-    /// The body, again and again.
+    /// It executes its body repeatedly.
     Loop {
-        /// The slot that counts.
+        /// The slot that counts the repetitions.
         slot: u8,
-        /// Its first value.
+        /// The slot's first value.
         first: i64,
-        /// What is added each time.
+        /// The difference from one value to the next.
         step: i64,
-        /// How many times.
+        /// The number of repetitions.
         turns: u64,
-        /// What.
+        /// The repeated operations.
         body: &'p [Op],
     },
-    /// The scenario's rounds.
+    /// It runs the scenario's rounds.
     Rounds {
-        /// The slot that counts.
+        /// The slot that counts the rounds.
         slot: u8,
-        /// Rounds before those that count.
+        /// The number of warm-up rounds.
         warmup: u32,
-        /// Rounds that count.
+        /// The number of rounds that count.
         count: u32,
-        /// What one does.
+        /// The operations of one round.
         body: &'p [Op],
     },
-    /// The body, timed.
+    /// It executes its body, and the time is measured.
     Measure(&'p [Op]),
 }
 
 impl OpKind {
-    /// What the operation is now.
+    /// The operation with values, for the current values of the loop slots.
     #[inline(always)]
     pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'_>, Box<ExprError>> {
         let pages = |range: &RangeExpr| range.resolve(areas, slots);
@@ -133,7 +134,7 @@ fn touch<'p>(
 }
 
 impl CallExpr {
-    /// What the call is now: nothing, if it is about no pages.
+    /// The call with values; [`Resolved::Nothing`] if it is about no pages.
     #[inline(always)]
     fn resolve<'p>(&self, areas: &[Area], slots: &[i64]) -> Result<Resolved<'p>, Box<ExprError>> {
         let call: Call = self.try_map(

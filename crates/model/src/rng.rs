@@ -1,5 +1,5 @@
-//! The one random generator that the model, the runner and the scenario generator share, so
-//! that a seed means the same accesses everywhere.
+//! The random generator that the model, the runner and the scenario generator share, so that a seed
+//! means equal accesses everywhere.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,18 @@
-//! The canonical sequence of a round: what targets are compared by.
+//! The canonical sequence of a round, by which targets are compared.
 //!
-//! It keeps what a race-free scenario determines on every kernel, and nothing else: the faults
-//! on the scenario's pages, the flushes that its threads issue, its phase marks. A flush is one
-//! token, made of a send and the initiator's own part, in whichever order the kernel traced
-//! them. Receives never enter: when another CPU answers is not determined.
+//! It contains what a race-free scenario determines on every kernel, and nothing else: the faults
+//! on the scenario's pages, the flushes that its threads issue, and its phase marks. A flush is one
+//! token, which combines the send with the initiator's own part, in whichever order the kernel
+//! traced them. Receives are left out, because it is not determined when another CPU answers.
 //!
-//! Notation: `R`, `W`, `WP` are faults (read and write of a page not present, write to a
-//! present one); `IPI:MM(4)` a shootdown of 4 pages of one address space, `IPI:BATCH(ALL)` the
-//! full flush of a batched unmap, `loc:MM(1)` a flush that was not sent, `IPI:MM(1/send512)` one
-//! whose two parts give different page counts, `send(4)` one without a local part, `TLBI:vale1is(4)`
-//! one of arm64, by its operation (only the model tells it), `SYNC` an interrupt of a CPU that may walk a page
-//! table without a lock, `to(1)` a page that `move_pages` found or put on node 1, `to(EBUSY)` one that it did not move,
-//! `¦ name:` a phase mark; `x8` repeats a token or a group in brackets.
+//! Notation: `R`, `W`, `WP` are faults (read and write of an absent page, write to a present one).
+//! `IPI:MM(4)` is a shootdown of 4 pages of one address space, `IPI:BATCH(ALL)` the full flush of a
+//! batched unmap, `loc:MM(1)` a flush that was not sent. `IPI:MM(1/send512)` is a flush whose two
+//! parts have different page counts, `send(4)` one without a local part. `TLBI:vale1is(4)` is a
+//! flush on arm64, by its operation (only the model shows it). `SYNC` is an interrupt of a CPU that
+//! might be walking a page table without a lock. `to(1)` is a page that `move_pages` found on or
+//! moved to node 1, `to(EBUSY)` one that it did not move. `¦ name:` is a phase mark. `x8` repeats a
+//! token or a group in brackets.
 
 use crate::addr::CpuId;
 use crate::event::{Event, EventKind, FaultCode, FlushReason, Tlbi};
@@ -28,36 +29,36 @@ pub enum Token {
     Fault(FaultToken),
     /// A flush that was sent to other CPUs.
     Shootdown {
-        /// Pages as the send event gives them; `None`: all.
+        /// The number of pages in the send event; `None`: all.
         send: Option<u32>,
-        /// The initiator's own part.
+        /// The initiator's own part, if there is one.
         local: Option<LocalPart>,
     },
     /// A flush on the initiator only.
     Local(LocalPart),
-    /// A flush of arm64: the operation, and pages (`None`: all).
+    /// A flush on arm64: the operation, and the number of pages (`None`: all).
     Tlbi(Tlbi, Option<u32>),
-    /// An interrupt of a CPU that may walk a page table without a lock.
+    /// An interrupt of a CPU that might be walking a page table without a lock.
     TableSync,
-    /// What `move_pages` answers for a page.
+    /// The status that `move_pages` returns for a page.
     PageStatus(PageStatus),
     /// A phase mark, by name.
     Mark(String),
 }
 
-/// How [`Token::TableSync`] is written.
+/// The notation of [`Token::TableSync`].
 pub(crate) const SYNC: &str = "SYNC";
 
-/// Faults, as far as the error code tells them apart.
+/// Faults, as the error code distinguishes them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultToken {
-    /// Read, nothing present.
+    /// A read of an absent page.
     R,
-    /// Write, nothing present.
+    /// A write to an absent page.
     W,
-    /// Write, present without permission.
+    /// A write to a present page without permission.
     Wp,
-    /// Read, present without permission.
+    /// A read of a present page without permission.
     Rp,
 }
 
@@ -66,7 +67,7 @@ pub enum FaultToken {
 pub struct LocalPart {
     /// Whether it belongs to a batched unmap (`arch_tlbbatch_flush`).
     pub batch: bool,
-    /// Pages; `None`: all.
+    /// The number of pages; `None`: all.
     pub pages: Option<u32>,
 }
 
@@ -81,23 +82,24 @@ impl From<FaultCode> for FaultToken {
     }
 }
 
-/// In which order a kernel traces the two parts of a flush: constant for one kernel.
+/// The order in which a kernel traces the two parts of a flush. It is constant for one kernel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum TraceOrder {
-    /// Send, then the initiator's part (6.1 and later).
+    /// The send, then the initiator's part (6.1 and later).
     SendFirst,
     /// The initiator's part, then the send (5.10).
     LocalFirst,
 }
 
 impl TraceOrder {
-    /// The order that leaves the fewest events without their other part, and of these the one
-    /// whose parts give equal page counts most often.
+    /// The order that leaves the fewest events without their other part. If both orders leave
+    /// equally many, it is the one whose parts have equal page counts more often.
     pub fn of<'a>(rounds: impl IntoIterator<Item = &'a [Event]> + Clone) -> TraceOrder {
         TraceOrder::weighed(rounds.into_iter().map(|events| (events, 1)).collect::<Vec<_>>())
     }
 
-    /// The same for rounds of which there are so many each.
+    /// The trace order, as [`TraceOrder::of`] finds it, of rounds that each stand for a number of
+    /// equal ones.
     pub(crate) fn weighed<'a>(
         rounds: impl IntoIterator<Item = (&'a [Event], usize)> + Clone,
     ) -> TraceOrder {
@@ -116,7 +118,8 @@ impl TraceOrder {
     }
 }
 
-/// Flushes of a round of which a part is missing, and those whose parts give unequal page counts.
+/// The number of flushes without one of their parts, and of flushes whose parts have unequal page
+/// counts.
 fn misfits(events: &[Event], order: TraceOrder) -> (usize, usize) {
     let parts = pair(events, order);
     parts.iter().fold((0, 0), |(alone, unequal), part| match part {
@@ -131,29 +134,29 @@ fn misfits(events: &[Event], order: TraceOrder) -> (usize, usize) {
 /// A flush with its parts.
 #[derive(Copy, Clone, Debug)]
 pub enum FlushPart<'a> {
-    /// It was sent.
+    /// The flush was sent to other CPUs.
     Sent {
-        /// The send.
+        /// The send event.
         send: &'a Event,
         /// The initiator's part, unless the initiator did not have the address space loaded.
         local: Option<&'a Event>,
     },
-    /// It was not sent.
+    /// The flush was not sent.
     Local {
         /// The initiator's part.
         local: &'a Event,
     },
-    /// It is one of arm64.
+    /// The flush is one on arm64.
     Tlbi {
-        /// Its instructions.
+        /// The event of its instructions.
         tlbi: &'a Event,
-        /// Which.
+        /// The `TLBI` operation.
         operation: Tlbi,
     },
 }
 
 impl FlushPart<'_> {
-    /// The number of its first event, where the flush stands in the sequence.
+    /// The number of the flush's first event, which decides its position in the sequence.
     pub fn seq(&self) -> u64 {
         match self {
             FlushPart::Sent { send, local } => local.map_or(send.seq, |l| l.seq.min(send.seq)),
@@ -181,7 +184,7 @@ impl FlushPart<'_> {
     }
 }
 
-/// Whether the event is a shootdown being sent by one of the scenario's threads.
+/// Whether one of the scenario's threads sends a shootdown.
 pub(crate) fn is_send(event: &Event) -> bool {
     event.thread.is_some()
         && matches!(event.kind, EventKind::Flush { reason: FlushReason::RemoteSend, .. })
@@ -207,13 +210,14 @@ fn local_part(event: &Event) -> LocalPart {
     LocalPart { batch, pages: flush_pages(event) }
 }
 
-/// The operation that a flush is sent or begun in, by which its parts are known to belong together; of other events it does not matter.
+/// The operation in which a flush was sent or begun; it shows which parts belong together. `None`
+/// for other events, where it does not matter.
 pub(crate) fn operation_of(event: &Event) -> Option<u32> {
     event.op.filter(|_| is_send(event) || is_local(event))
 }
 
-/// The flushes of the scenario's threads, each send with its local part. Two parts belong
-/// together if they follow each other on one CPU in one operation, with no fault or mark in between.
+/// The flushes of the scenario's threads, each send with its local part. Two parts belong together
+/// if they are adjacent on one CPU in one operation, without a fault or a mark in between.
 fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
     let mut flushes: Vec<FlushPart<'_>> = Vec::new();
     let mut open: Vec<(CpuId, usize)> = Vec::new();
@@ -235,7 +239,8 @@ fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
                 }
                 continue;
             }
-            // A receive or a switch between the two parts does not part them, nor does what no real kernel shows: pages that are freed.
+            // Receives and switches between the two parts do not separate them. Neither do freed
+            // pages, which no real kernel shows.
             _ => matches!(
                 event.kind,
                 EventKind::Flush { .. } | EventKind::Switch { .. } | EventKind::Free { .. }
@@ -261,23 +266,23 @@ fn pair(events: &[Event], order: TraceOrder) -> Vec<FlushPart<'_>> {
     flushes
 }
 
-/// What a sequence is made of.
+/// An element of a sequence, with its events.
 #[derive(Copy, Clone, Debug)]
 pub enum Operation<'a> {
     /// A fault on one of the scenario's pages.
     Fault(&'a Event, FaultCode),
     /// A flush.
     Flush(FlushPart<'a>),
-    /// A CPU is waited for that may walk a page table without a lock.
+    /// An interrupt of a CPU that might be walking a page table without a lock.
     TableSync(&'a Event),
-    /// What `move_pages` answers for a page.
+    /// The status that `move_pages` returns for a page.
     PageStatus(&'a Event, PageStatus),
     /// A phase mark.
     Mark(&'a Event, u16),
 }
 
 impl Operation<'_> {
-    /// The number of its first event.
+    /// The number of the first event.
     pub fn seq(&self) -> u64 {
         match self {
             Operation::Fault(event, _)
@@ -289,7 +294,7 @@ impl Operation<'_> {
     }
 }
 
-/// The faults, flushes and marks of one round, in order.
+/// The faults, flushes, marks and other elements of one round, in order.
 pub fn operations<'a>(
     program: &Program,
     events: &'a [Event],
@@ -310,8 +315,8 @@ pub fn operations<'a>(
     all
 }
 
-/// The canonical sequence of one round. Equal sequences have equal token lists; the text is for
-/// people.
+/// The canonical sequence of one round. Sequences are equal if their token lists are. The text form
+/// is for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub Vec<Token>);
 
@@ -330,10 +335,11 @@ impl Sequence {
         Sequence(operations(program, events, order).into_iter().map(token).collect())
     }
 
-    /// Faults that it has more than `model`, of those that a processor may take or not: writes to present pages,
-    /// before these tokens of the model's. `None` if it differs otherwise.
+    /// The number of additional faults compared with `model`: writes to present pages that a
+    /// processor may choose to take, before the tokens `may_fault` of the model's sequence. `None`
+    /// if the sequences differ in any other way.
     ///
-    /// How many were taken on the way may be ambiguous: all that are possible are looked at.
+    /// It may be ambiguous which of these faults were taken, so all possibilities are tried.
     pub fn more_than(&self, model: &Sequence, may_fault: &[usize]) -> Option<u64> {
         let (real, model) = (self.0.as_slice(), model.0.as_slice());
         let alike = |from: usize, to: usize, more: usize| {
@@ -355,7 +361,8 @@ impl Sequence {
         taken.into_iter().find(whole).map(|more| more as u64)
     }
 
-    /// The same for a kernel that does not show who is waited for ([`Token::TableSync`]), and where these tokens come to be.
+    /// The sequence without [`Token::TableSync`], for a kernel that does not show these interrupts,
+    /// and the new positions of `tokens`.
     pub fn without_syncs(&self, tokens: &[usize]) -> (Sequence, Vec<usize>) {
         let shown = |token: &&Token| **token != Token::TableSync;
         let before = |at: &usize| self.0[..*at].iter().filter(shown).count();
@@ -365,7 +372,7 @@ impl Sequence {
         )
     }
 
-    /// The sequence with every token written out, for a side-by-side view.
+    /// All tokens of the sequence, for a side-by-side view.
     pub fn tokens(&self) -> &[Token] {
         &self.0
     }
@@ -439,8 +446,8 @@ mod tests {
         assert_eq!(more(&[R, Wp], &[1]), None);
     }
 
-    /// Raw events as the captures list them (`cpu F reason pages`, `cpu P page code`,
-    /// `cpu M mark`), and the sequence that they reduce to.
+    /// Checks the sequence of raw events, in the notation of the captures (`cpu F reason pages`,
+    /// `cpu P page code`, `cpu M mark`).
     fn check(raw: &str, expected: &str) {
         let program = program();
         let events = events(raw);

@@ -1,18 +1,19 @@
-//! Verdicts: was it needed?
+//! Verdicts: whether a fault, copy, flush, interrupt, retry or split was needed.
 //!
-//! Definitions: docs/design.md, "Verdicts". The kernel operations decide them where the evidence
-//! is at hand (the copy, the fault's end, the flush) and attach them to the event.
+//! The definitions are in docs/design.md, "Verdicts". The kernel operations decide where they have
+//! the evidence (at the copy, the end of the fault, the flush), and attach the verdict to the
+//! event.
 
 use crate::site::Site;
 use serde::{Deserialize, Serialize};
 
-/// Was it needed?
+/// Whether an event was needed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Judgement {
-    /// It was.
+    /// The event was needed.
     Needed,
-    /// Leaving it out would have changed nothing that anybody can see.
+    /// Without the event, nothing that anyone can observe would have changed.
     Needless,
 }
 
@@ -21,20 +22,21 @@ pub enum Judgement {
 pub struct Verdict {
     /// The judgement.
     pub judgement: Judgement,
-    /// Why.
+    /// The reason for the judgement.
     pub reason: Reason,
-    /// The event ([`crate::event::Event::seq`]) without which this one would not have happened,
-    /// if that one was needless.
+    /// The [`crate::event::Event::seq`] of the needless event without which this one would not have
+    /// happened, if there is one.
     pub caused_by: Option<u64>,
 }
 
 impl Verdict {
-    /// A verdict with no cause.
+    /// A verdict without a cause.
     pub const fn new(judgement: Judgement, reason: Reason) -> Verdict {
         Verdict { judgement, reason, caused_by: None }
     }
 
-    /// The same of a fault that grants a store; one by which that is noted (`notes`) was needed, whoever had the page.
+    /// The verdict for a fault that grants a store. If the fault also records the store (`notes`),
+    /// it was needed in any case.
     #[must_use]
     pub fn of_store(self, notes: bool) -> Verdict {
         match notes && self.is_needless() {
@@ -49,12 +51,12 @@ impl Verdict {
         Verdict { caused_by: self.caused_by.map(|seq| seq.wrapping_sub(first)), ..self }
     }
 
-    /// Whether it is [`Judgement::Needless`].
+    /// Whether the judgement is [`Judgement::Needless`].
     pub fn is_needless(self) -> bool {
         self.judgement == Judgement::Needless
     }
 
-    /// Whether it is of a flush that was needed, but not as one of everything.
+    /// Whether the verdict is about a flush that was needed, but flushed too much.
     pub fn is_too_wide(self) -> bool {
         self.judgement == Judgement::Needed && self.reason == Reason::OnlyHugeStale
     }
@@ -63,7 +65,7 @@ impl Verdict {
 /// Declares [`Reason`] with the sentence that reports print.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// Why a verdict is what it is.
+        /// The reason for a verdict.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Reason {
@@ -74,7 +76,7 @@ macro_rules! reasons {
             /// All reasons.
             pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
 
-            /// The reason in words.
+            /// The sentence for the reason.
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Reason::$name => $text,)*
@@ -85,18 +87,19 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Flush: somebody may hold a stale translation.
+    /// Flush: some CPU may hold a stale translation.
     StaleTranslations = "a CPU may hold a translation that the page table no longer grants";
     /// Flush: paging-structure caches may point to a freed page table.
     FreedTables = "a page table was freed; paging-structure caches may still point to it";
-    /// Flush: nobody can hold a stale translation in the range.
+    /// Flush: no CPU can hold a stale translation in the range.
     NothingStale = "no CPU can hold a stale translation in this range";
-    /// Flush: only huge entries may be stale, and it takes everything because it counts base pages.
+    /// Flush: only entries of huge pages may be stale, and the flush takes everything because it
+    /// counts base pages.
     OnlyHugeStale =
-        "only entries of huge pages may be stale: one invalidation for each would do, where it flushes everything";
-    /// Flush: without it the access would fault again and again.
-    KeptEntry = "the processor keeps the entry by which the access faulted, and would fault by it again";
-    /// Flush: the pending mark of a batched unmap that was flushed already.
+        "only entries of huge pages may be stale: one invalidation for each would be enough, but it flushes everything";
+    /// Flush: without it the access would fault repeatedly.
+    KeptEntry = "the processor keeps the entry with which the access faulted, and would fault on it again";
+    /// Flush: it follows the pending mark of a batched unmap that was flushed already.
     PendingAlreadyFlushed =
         "the batched unmap that left the pending mark was flushed already; nothing was unmapped since";
     /// Flush: its pages were unmapped and flushed before.
@@ -104,8 +107,8 @@ reasons! {
     /// Flush: permissions were only added.
     OnlyGranted = "the page table only grants more than before";
     /// Flush: only accessed bits were cleared.
-    OnlyAccessedBit = "only accessed bits were cleared, which takes no right away";
-    /// Copy: somebody else can observe the old page.
+    OnlyAccessedBit = "only accessed bits were cleared, which revokes no right";
+    /// Copy: someone else can observe the old page.
     OldPageShared = "somebody else can still observe the old page";
     /// Copy: only a transient reference kept the old page from being reused.
     OnlyTransientReference =
@@ -114,48 +117,48 @@ reasons! {
     NewTranslation = "there was nothing that could have been mapped before the access";
     /// Fault: the translation was there already.
     AlreadyGranted = "the page table allowed the access already";
-    /// Fault: only bits were set that processors can set.
+    /// Fault: it only set bits that processors can set.
     OnlySetBits = "it only set the accessed or the dirty bit, which a processor could have done";
     /// Fault: write permission could have been given when the PTE was last written.
     CouldHaveBeenWritable =
         "write permission could have been granted when the PTE was last written; nobody else had a claim on the page";
-    /// Fault: the translation had been taken away to see who uses the page.
-    Sampled = "NUMA balancing had taken the translation away to learn who uses the page";
-    /// Fault: userfaultfd was told of the access, or noted that the page is written.
-    UserfaultfdTold = "userfaultfd was to learn of the access";
-    /// Fault: the kernel noted by it that the page is stored to.
-    SoftDirtyNoted = "the store was to be noted (soft-dirty)";
+    /// Fault: the translation had been removed to find out who uses the page.
+    Sampled = "NUMA balancing had removed the translation to learn who uses the page";
+    /// Fault: userfaultfd reported the access, or recorded that the page is written.
+    UserfaultfdTold = "userfaultfd had to learn of the access";
+    /// Fault: the kernel recorded the store.
+    SoftDirtyNoted = "the store had to be recorded (soft-dirty)";
     /// Fault: the old page had to be kept for others.
     WriteWasClaimed = "write permission could not have been granted earlier";
-    /// Fault: a read had mapped the huge zero page, which nobody may store to.
+    /// Fault: a read had mapped the huge zero page, to which nobody may store.
     HugeZeroMapped =
-        "a read had mapped the huge zero page, which is everybody's; only a huge page given to the read already would have spared the fault";
-    /// Fault: the kernel, or the file system, was to learn of the store.
+        "a read had mapped the huge zero page, which everybody shares; only a huge page of its own for the read would have avoided the fault";
+    /// Fault: the kernel or the file system had to be notified of the store.
     StoreNoted =
-        "the page was mapped without the right to store: by this fault it becomes dirty, and its file system learns of the store";
+        "the page was mapped without write permission: this fault makes it dirty and tells its file system of the store";
     /// Retry: the try that gave its lock back had mapped its page.
     RetriedMapped = "the try that gave its lock back had mapped the page: the next one has nothing to do";
-    /// Retry: the try that gave its lock back had to wait for what it needs.
-    RetriedUnmapped = "what the fault needs was not to be had with its lock held";
-    /// Split: its thread did the same to the rest before anybody used any of it.
+    /// Retry: the try that gave its lock back had to wait for something that it needed.
+    RetriedUnmapped = "the fault could not get what it needs while it held its lock";
+    /// Split: its thread did the same to the rest before anyone used a part of it.
     RestFollowed =
         "its thread did the same to the rest of the huge page, and nobody had used any of it in between";
-    /// Split: what it made possible was made use of.
-    UsedInParts = "the huge page was used, or left at the end of the round, in parts";
+    /// Split: the huge page was then used in parts, or left in parts at the end of the round.
+    UsedInParts = "the huge page was used in parts, or was left in parts at the end of the round";
 }
 
-/// A needless event, told in one line: what, where, why.
+/// A needless event in one line: what it was, where, and why it was needless.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Finding {
-    /// What was needless.
+    /// The kind of event.
     pub what: Needless,
-    /// The kernel function that did it.
+    /// The kernel function that caused the event.
     pub site: Option<Site>,
-    /// Why it was needless.
+    /// The reason why it was needless.
     pub reason: Reason,
 }
 
-/// The things that can be needless.
+/// Kinds of needless events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Needless {
@@ -169,16 +172,16 @@ pub enum Needless {
     LocalFlush,
     /// An interrupt of one CPU.
     Interrupt,
-    /// The width of a needed flush: it takes everything.
+    /// The width of a needed flush that takes everything.
     FullFlush,
-    /// A huge page's entry replaced by one for each page.
+    /// The replacement of a huge page's entry by one entry for each page.
     Split,
     /// A second try of a fault.
     Retry,
 }
 
 impl Needless {
-    /// All of them.
+    /// All kinds.
     pub const ALL: &'static [Needless] = &[
         Needless::Fault,
         Needless::Copy,

@@ -1,9 +1,9 @@
-//! What an operation waits for that could not go on: it has given its locks back and begins anew when that
-//! is over, as the kernel does with `VM_FAULT_RETRY`.
+//! Waits of operations that cannot continue. Such an operation has given its locks back and begins
+//! anew when the wait is over, as the kernel does with `VM_FAULT_RETRY`.
 //!
-//! The one who waits is no part of the kernel's text: a driver keeps the operation and the [`Wait`], lets others
-//! go on, and takes it up again. In the simulator threads meet at barriers only, so that there the wait is mostly over
-//! at once.
+//! The kernel operations do not contain the waiting itself. A driver keeps the operation and the
+//! [`Wait`], lets others continue, and resumes the operation. In the simulator threads meet only at
+//! barriers, so most waits are over at once.
 
 use crate::addr::{MmId, Pfn, Vpn};
 use crate::env::{Env, Learnt, Lock};
@@ -13,33 +13,34 @@ use crate::pte::Pte;
 use crate::site::Site;
 use std::fmt;
 
-/// What an operation waits for.
+/// The condition that an operation waits for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// That the folio is unlocked; whoever waits has a reference to it.
+    /// The folio is unlocked. The waiting operation has a reference to it.
     ///
-    /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18); of a file lock_page_maybe_drop_mmap (5.10), lock_folio_maybe_drop_mmap (6.1 to 7.2).
+    /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18); for files
+    /// lock_page_maybe_drop_mmap (5.10), lock_folio_maybe_drop_mmap (6.1 to 7.2).
     Folio(Pfn),
-    /// That the page's migration entry is replaced.
+    /// The page's migration entry is replaced.
     ///
     /// Source: mm/migrate.c:migration_entry_wait (5.10 to 7.3).
     Migration(MmId, Vpn),
-    /// That the process with that address space begins.
+    /// The process with that address space begins.
     Fork(MmId),
-    /// That the process with that address space ends.
+    /// The process with that address space ends.
     Exit(MmId),
-    /// That whoever has the userfaultfd answers an access to the page.
+    /// The access to the page is answered through the userfaultfd.
     ///
     /// Source: fs/userfaultfd.c:handle_userfault (5.10 to 7.3).
     Userfault(MmId, Vpn),
-    /// That an access waits for an answer.
+    /// An access waits for an answer.
     ///
     /// Source: fs/userfaultfd.c:userfaultfd_ctx_read (5.10 to 7.3).
     UffdEvent(MmId),
 }
 
 impl Wait {
-    /// Whether it is over.
+    /// Whether the wait is over.
     pub fn is_over<M: Mode>(self, w: &World<M>) -> bool {
         match self {
             Wait::Folio(frame) => !w.ghost.is_locked(Lock::Folio(frame)),
@@ -51,7 +52,7 @@ impl Wait {
         }
     }
 
-    /// The waiter gives back what it had while it waited.
+    /// Releases what the operation held while it waited.
     pub fn end(self, env: &mut impl Env) {
         match self {
             Wait::Folio(frame) => env.step(Site::FolioPut, |w, at| w.put_frame(at, frame)),
@@ -77,10 +78,10 @@ impl fmt::Display for Wait {
     }
 }
 
-/// Why a fault gave its lock back to be tried again (`VM_FAULT_RETRY`).
+/// The reason why a fault gave its lock back to be tried again (`VM_FAULT_RETRY`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// It made a shared page dirty, and whoever dirties much has to wait.
+    /// It made a shared page dirty, and its thread is throttled.
     ///
     /// Source: mm/memory.c:fault_dirty_shared_page (5.10).
     Throttle,
@@ -88,9 +89,9 @@ pub enum Cause {
     ///
     /// Source: mm/filemap.c:filemap_fault (5.10 to 7.3).
     Read,
-    /// It waits for something.
+    /// It waits for a condition.
     Wait(Wait),
-    /// It had its mapping's lock only, and `mmap_lock` was not to be had.
+    /// It held only its mapping's lock and could not get `mmap_lock`.
     ///
     /// Source: mm/memory.c:__vmf_anon_prepare (6.12, 7.3).
     MmapLock,
@@ -99,7 +100,7 @@ pub enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Throttle => f.write_str("the throttling of whoever dirties much"),
+            Cause::Throttle => f.write_str("the throttling of the writer"),
             Cause::Read => f.write_str("a page that has to be read"),
             Cause::Wait(wait) => wait.fmt(f),
             Cause::MmapLock => f.write_str("mmap_lock"),
@@ -107,12 +108,12 @@ impl fmt::Display for Cause {
     }
 }
 
-/// How an operation ended that may have to wait.
+/// The end of an operation that may have to wait.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ended<T> {
-    /// It is done.
+    /// The operation is done.
     Done,
-    /// It waits, and goes on with this.
+    /// The operation waits, and continues with this value.
     Blocked(Wait, T),
 }
 

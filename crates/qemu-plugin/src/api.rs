@@ -1,16 +1,16 @@
-//! QEMU's plugin interface, as far as it is used here.
+//! The part of QEMU's plugin interface that is used here.
 //!
-//! Written by hand after include/qemu/qemu-plugin.h of QEMU 7.2 (interface version 1) and its notes
-//! on later versions: 2 (QEMU 9.0, which takes no older plugin) removed functions that are not used
-//! here, 3 made `qemu_plugin_insn_data` copy. The functions are looked up in the running QEMU, so
-//! one binary serves all versions.
+//! It is written by hand after include/qemu/qemu-plugin.h of QEMU 7.2 (interface version 1) and its
+//! notes on later versions. Version 2 (QEMU 9.0, which takes no older plugin) removed functions
+//! that are not used here. Version 3 made `qemu_plugin_insn_data` copy. The functions are looked up
+//! in the running QEMU, so one binary serves all versions.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute_copy;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The interface version that this plugin asks for. QEMU reads it once the library is loaded.
+/// The interface version that this plugin asks for. QEMU reads it after the library is loaded.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 
@@ -20,7 +20,7 @@ pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 static CHOOSE_VERSION: extern "C" fn() = choose_version;
 
 extern "C" fn choose_version() {
-    // New in version 2.
+    // This function is new in version 2.
     if symbol(c"qemu_plugin_num_vcpus").is_some() {
         qemu_plugin_version.store(2, Ordering::Relaxed);
     }
@@ -38,7 +38,7 @@ pub struct Instruction {
     _opaque: [u8; 0],
 }
 
-/// What QEMU tells about itself: `qemu_info_t`.
+/// QEMU's description of itself: `qemu_info_t`.
 #[repr(C)]
 pub struct Info {
     target: *const c_char,
@@ -50,9 +50,9 @@ pub struct Info {
 }
 
 impl Info {
-    /// How many CPUs the guest can have at most; an error if it is none of ours.
+    /// The most CPUs that the guest can have. Fails if the guest is not a whole arm64 machine.
     pub fn cpus(&self) -> Result<usize, String> {
-        // SAFETY: QEMU's own string, which lives as long as QEMU.
+        // SAFETY: the string is QEMU's own and lives as long as QEMU.
         let target = unsafe { CStr::from_ptr(self.target) };
         if target != c"aarch64" || !self.is_system {
             return Err(format!(
@@ -65,26 +65,26 @@ impl Info {
     }
 }
 
-/// `qemu_plugin_vcpu_tb_trans_cb_t`
+/// QEMU's type `qemu_plugin_vcpu_tb_trans_cb_t`.
 type Translated = extern "C" fn(id: u64, block: *mut Block);
-/// `qemu_plugin_vcpu_udata_cb_t`
+/// QEMU's type `qemu_plugin_vcpu_udata_cb_t`.
 type Executed = extern "C" fn(cpu: c_uint, data: *mut c_void);
 
-/// `QEMU_PLUGIN_CB_NO_REGS`: the callback looks at no register.
+/// `QEMU_PLUGIN_CB_NO_REGS`: the callback reads no register.
 const NO_REGISTERS: c_int = 0;
 
-/// How `qemu_plugin_insn_data` gives an instruction's bytes.
+/// How `qemu_plugin_insn_data` returns the bytes of an instruction.
 #[derive(Copy, Clone)]
 enum Data {
-    /// As a pointer: versions 1 and 2.
+    /// It returns a pointer: versions 1 and 2.
     Pointer(unsafe extern "C" fn(*const Instruction) -> *const c_void),
-    /// Into a buffer: version 3 and later.
+    /// It copies them into a buffer: version 3 and later.
     Copy(unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> usize),
 }
 
-/// QEMU's functions.
+/// The functions of QEMU that the plugin calls.
 pub struct Api {
-    /// `qemu_plugin_register_vcpu_tb_trans_cb`
+    /// QEMU's function `qemu_plugin_register_vcpu_tb_trans_cb`.
     pub on_translation: unsafe extern "C" fn(u64, Translated),
     count: unsafe extern "C" fn(*const Block) -> usize,
     instruction: unsafe extern "C" fn(*const Block, usize) -> *mut Instruction,
@@ -96,7 +96,7 @@ pub struct Api {
 impl Api {
     /// Looks the functions up in this process, which is QEMU.
     pub fn find(info: &Info) -> Result<Api, String> {
-        // SAFETY: the signatures are those of QEMU's header, see above.
+        // SAFETY: the signatures are those in QEMU's header.
         unsafe {
             Ok(Api {
                 data: match info.newest_version {
@@ -114,17 +114,17 @@ impl Api {
 
     /// The instructions of a block that is being translated.
     pub fn instructions(&self, block: *mut Block) -> impl Iterator<Item = *mut Instruction> {
-        // SAFETY: QEMU gave the block to the callback that calls this.
+        // SAFETY: QEMU passed the block to the callback that calls this.
         let count = unsafe { (self.count)(block) };
         // SAFETY: the index is below the count.
         (0..count).map(move |at| unsafe { (self.instruction)(block, at) })
     }
 
-    /// The instruction's word; `None` if it is not of that size.
+    /// The word of an instruction; `None` if the instruction has another size.
     pub fn word(&self, instruction: *mut Instruction) -> Option<u32> {
         let mut bytes = [0_u8; 4];
-        // SAFETY: the instruction is one of a block that is being translated; its data has the size
-        // that QEMU says.
+        // SAFETY: the instruction belongs to a block that is being translated. Its data has the
+        // size that QEMU reports.
         unsafe {
             if (self.size)(instruction) != bytes.len() {
                 return None;
@@ -148,24 +148,24 @@ impl Api {
         callback: Executed,
         data: *mut c_void,
     ) {
-        // SAFETY: the instruction is one of a block that is being translated.
+        // SAFETY: the instruction belongs to a block that is being translated.
         unsafe { (self.on_execution)(instruction, callback, NO_REGISTERS, data) };
     }
 }
 
-/// A function of QEMU's.
+/// Looks up a function of QEMU.
 ///
 /// # Safety
-/// `F` is a function pointer with the signature that `name` has.
+/// `F` is a function pointer with the signature of the function `name`.
 unsafe fn function<F: Copy>(name: &CStr) -> Result<F, String> {
     const { assert!(size_of::<F>() == size_of::<NonNull<c_void>>()) };
     let missing = || format!("this QEMU has no {}", name.to_string_lossy());
-    // SAFETY: of the same size, and the caller's promise.
+    // SAFETY: `F` has the size of a pointer, and the caller guarantees its signature.
     symbol(name).map(|symbol| unsafe { transmute_copy(&symbol) }).ok_or_else(missing)
 }
 
 fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: a null-terminated name; the handle means the whole process.
+    // SAFETY: the name ends with a zero. The handle stands for the whole process.
     NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
 }
 
@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn outside_of_qemu_it_says_what_is_missing() {
-        // The first one looked for; the loader chose the old version for the same reason.
+        // This is the first function that is looked up. The constructor chose the old version
+        // because it found no function of QEMU either.
         let missing = Api::find(&info(c"aarch64", true)).err().unwrap();
         assert!(missing.contains("qemu_plugin_insn_data"), "{missing}");
         assert_eq!(qemu_plugin_version.load(Ordering::Relaxed), 1);

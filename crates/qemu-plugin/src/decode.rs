@@ -1,21 +1,22 @@
-//! Which A64 instructions are counted, and what they are called.
+//! Decodes the A64 instructions that are counted, and names them.
 //!
 //! Source: Arm Architecture Reference Manual for A-profile (DDI 0487), C4.1 "A64 instruction set
 //! encoding" (hints, barriers, SYS) and C5.5 "A64 System instructions for TLB maintenance".
 
-/// The first hint that is a mark. From here to the last, 127, the architecture allocates none.
+/// The first hint that is a mark. The architecture allocates no hint from here to the last one,
+/// 127.
 pub const FIRST_MARK: u8 = 112;
 
-/// What an instruction is to the plugin.
+/// The meaning of an instruction for the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// A mark of the runner's, with its number.
+    /// A mark of the runner, with its number.
     Mark(u8),
-    /// One that is counted, with its name.
+    /// An instruction that is counted, with its name.
     Counted(String),
 }
 
-/// What the instruction `word` means; `None` for those that do not matter.
+/// The meaning of the instruction `word`; `None` if it does not matter here.
 pub fn decode(word: u32) -> Option<Meaning> {
     if word & 0xffff_f01f == 0xd503_201f {
         let number = (word >> 5 & 0x7f) as u8;
@@ -24,7 +25,7 @@ pub fn decode(word: u32) -> Option<Meaning> {
     barrier(word).or_else(|| invalidation(word)).map(Meaning::Counted)
 }
 
-/// `DSB option` and, of FEAT_XS, `DSB optionnXS`.
+/// Decodes `DSB option` and, for FEAT_XS, `DSB optionnXS`.
 fn barrier(word: u32) -> Option<String> {
     const OPTIONS: [&str; 16] = [
         "ssbb", "oshld", "oshst", "osh", "pssbb", "nshld", "nshst", "nsh", "#8", "ishld", "ishst",
@@ -33,7 +34,7 @@ fn barrier(word: u32) -> Option<String> {
     const NXS: [&str; 4] = ["oshnxs", "nshnxs", "ishnxs", "synxs"];
     let option = (word >> 8 & 15) as usize;
     if word & 0xffff_f0ff == 0xd503_309f {
-        // Two of the sixteen are instructions of their own, against speculation.
+        // Two of the sixteen are separate instructions, against speculation.
         return Some(match option {
             0 | 4 => OPTIONS[option].to_owned(),
             _ => format!("dsb {}", OPTIONS[option]),
@@ -42,7 +43,7 @@ fn barrier(word: u32) -> Option<String> {
     (word & 0xffff_f3ff == 0xd503_323f).then(|| format!("dsb {}", NXS[option >> 2]))
 }
 
-/// `TLBI operation`: `SYS #op1, C8, CRm, #op2`, and `C9` for the variants of FEAT_XS.
+/// Decodes `TLBI operation`: `SYS #op1, C8, CRm, #op2`, and `C9` for the variants of FEAT_XS.
 fn invalidation(word: u32) -> Option<String> {
     if word & 0xfff8_e000 != 0xd508_8000 {
         return None;
@@ -53,12 +54,12 @@ fn invalidation(word: u32) -> Option<String> {
     let suffix = if crn == 9 { "nxs" } else { "" };
     Some(match name {
         Some(name) => format!("tlbi {name}{suffix}"),
-        // The manual's form for what has no name here: another exception level's.
+        // An operation of another exception level has no name here. It gets the form of the manual.
         None => format!("sys #{op1}, c{crn}, c{crm}, #{op2}"),
     })
 }
 
-/// Operations on the translations of EL1 and EL0.
+/// Names the operations on the translations of EL1 and EL0.
 fn el1_operation(crm: usize, op2: usize) -> Option<String> {
     const SINGLE: [&str; 8] = ["vmalle1", "vae1", "aside1", "vaae1", "", "vale1", "", "vaale1"];
     const RANGE: [&str; 8] = ["", "rvae1", "", "rvaae1", "", "rvale1", "", "rvaale1"];
@@ -86,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Words as LLVM assembles them.
+    /// The words are as LLVM assembles them.
     #[test]
     fn instructions_are_called_what_the_assembler_calls_them() {
         for (word, name) in ASSEMBLED {
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn marks_are_unallocated_hints() {
-        // hint #121, hint #127; hint #111 is below.
+        // hint #121, hint #127; hint #111 is below the first mark.
         assert_eq!(decode(0xd503_2f3f), Some(Meaning::Mark(121)));
         assert_eq!(decode(0xd503_2fff), Some(Meaning::Mark(127)));
         assert_eq!(decode(0xd503_2dff), None);

@@ -1,11 +1,12 @@
-//! A QEMU TCG plugin that counts what an arm64 guest does to its TLBs.
+//! A QEMU TCG plugin that counts how an arm64 guest invalidates its TLBs.
 //!
-//! Where a block is translated, it looks for TLB invalidations, barriers (`DSB`) and the runner's
-//! marks ([`decode`]). Executions are counted by virtual CPU ([`tally`]). At each mark it writes one
-//! line to the pipe that its argument `out=` names: `NUMBER CPU|CPU COUNT INSTRUCTION|…`: which
-//! mark, executed where, and what each CPU executed since the mark before.
+//! When QEMU translates a block, the plugin looks for TLB invalidations, barriers (`DSB`) and the
+//! runner's marks ([`decode`]). It counts executions for each virtual CPU ([`tally`]). At each mark
+//! it writes one line to the pipe that its argument `out=` names:
+//! `NUMBER CPU|CPU COUNT INSTRUCTION|…`. The line has the number of the mark, the CPU that executed
+//! the mark, and what each CPU has executed since the last mark.
 //!
-//! It knows nothing of rounds or scenarios: `needless` puts the lines together.
+//! The plugin knows nothing about rounds or scenarios. `needless` puts the lines together.
 //!
 //! Licence: GPL-2.0-or-later, unlike the rest of the project; see LICENSE.
 #![allow(unsafe_code)]
@@ -26,7 +27,7 @@ use std::io::Write;
 use std::sync::OnceLock;
 use tally::{Counter, Tally};
 
-/// What the callbacks share.
+/// The data that the callbacks share.
 struct Plugin {
     api: Api,
     tally: Tally,
@@ -34,10 +35,10 @@ struct Plugin {
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();
 
-/// QEMU calls this when it has loaded the plugin; anything but 0 ends QEMU.
+/// QEMU calls this when it has loaded the plugin. Any result but 0 ends QEMU.
 ///
 /// # Safety
-/// As QEMU's interface says: `info` and the `argc` strings of `argv` are valid.
+/// QEMU's interface guarantees that `info` and the `argc` strings of `argv` are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    // SAFETY: QEMU's promise, see above.
+    // SAFETY: QEMU guarantees that these pointers are valid.
     let (info, arguments) = unsafe { (&*info, arguments(argc, argv)) };
     match start(info, &arguments) {
         Ok(plugin) => {
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 /// The `argc` strings of `argv` are valid.
 unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
     let count = usize::try_from(argc).unwrap_or(0);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the string is valid.
     let text = |at| unsafe { CStr::from_ptr(*argv.add(at)) };
     (0..count).map(|at| text(at).to_string_lossy().into_owned()).collect()
 }
@@ -80,7 +81,7 @@ fn start(info: &Info, arguments: &[String]) -> Result<Plugin, String> {
     Ok(Plugin { api: Api::find(info)?, tally: Tally::new(cpus, out) })
 }
 
-/// A block was translated: asks to be told of the instructions in it that matter.
+/// QEMU has translated a block: registers callbacks for the instructions in it that matter.
 extern "C" fn translated(_id: u64, block: *mut Block) {
     let Some(Plugin { api, tally }) = PLUGIN.get() else { return };
     for instruction in api.instructions(block) {
@@ -97,14 +98,14 @@ extern "C" fn translated(_id: u64, block: *mut Block) {
     }
 }
 
-/// An instruction that is counted is about to be executed.
+/// QEMU is about to execute an instruction that is counted.
 extern "C" fn executed(cpu: c_uint, counter: *mut c_void) {
-    // SAFETY: `translated` passed a counter, and counters live for good.
+    // SAFETY: `translated` passed a counter, and counters are never freed.
     let counter = unsafe { &*counter.cast_const().cast::<Counter>() };
     counter.add(cpu as usize);
 }
 
-/// A mark is about to be executed.
+/// QEMU is about to execute a mark.
 extern "C" fn marked(cpu: c_uint, number: *mut c_void) {
     if let Some(plugin) = PLUGIN.get() {
         plugin.tally.mark(number as usize, cpu);

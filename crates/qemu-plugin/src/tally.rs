@@ -1,14 +1,14 @@
-//! The counts, and what is told of them at marks.
+//! The counts, and the lines that are written at marks.
 //!
-//! Counting takes no lock: a counter has one place per CPU. Marks are rare and take turns; a mark
-//! tells what was added since the mark before, whoever made that.
+//! Counting takes no lock: a counter has one place for each CPU. Marks are rare and take turns. The
+//! line of a mark has what was added since the last mark, whichever CPU made that mark.
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often each CPU executed one instruction.
+/// How often each CPU has executed one instruction.
 pub struct Counter {
     name: String,
     by_cpu: Box<[AtomicU64]>,
@@ -23,22 +23,22 @@ impl Counter {
     }
 }
 
-/// All counters.
+/// The counters of all instructions.
 pub struct Tally {
     cpus: usize,
     told: Mutex<Told>,
     counters: Mutex<Vec<&'static Counter>>,
 }
 
-/// Where it is told, and what was told already.
+/// The output, and the counts that were written already.
 struct Told {
     out: Box<dyn Write + Send>,
-    /// By counter and CPU.
+    /// The counts at the last mark, by counter and CPU.
     before: Vec<Vec<u64>>,
 }
 
 impl Tally {
-    /// Nothing counted yet on a machine of `cpus` CPUs.
+    /// Makes an empty tally for a machine of `cpus` CPUs.
     pub fn new(cpus: usize, out: File) -> Tally {
         Tally::to(cpus, Box::new(out))
     }
@@ -48,7 +48,8 @@ impl Tally {
         Tally { cpus, told: told.into(), counters: Mutex::default() }
     }
 
-    /// The counter of the instruction `name`. It lives for good: translated code refers to it.
+    /// The counter of the instruction `name`. It is never freed, because translated code refers to
+    /// it.
     pub fn counter(&self, name: &str) -> &'static Counter {
         let mut counters = locked(&self.counters);
         if let Some(known) = counters.iter().find(|counter| counter.name == name) {
@@ -60,7 +61,7 @@ impl Tally {
         counter
     }
 
-    /// Tells of mark `number`, executed on `cpu`.
+    /// Writes the line of mark `number`, executed on `cpu`.
     pub fn mark(&self, number: usize, cpu: u32) {
         let mut told = locked(&self.told);
         let mut line = format!("{number} {cpu}");
@@ -79,7 +80,7 @@ impl Tally {
             }
         }
         line.push('\n');
-        // Whoever reads notices if the line is missing; if nobody does any more, QEMU ends soon.
+        // The reader notices a missing line. If there is no reader any more, QEMU ends soon.
         let _ = told.out.write_all(line.as_bytes());
     }
 }

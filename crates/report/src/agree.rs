@@ -6,6 +6,7 @@ mod text;
 
 pub use document::document;
 pub use json::{difference, json};
+pub(crate) use text::{closing, remarks};
 pub use text::{differences, text};
 
 use crate::compare::{Ran, Reference};
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How a real kernel and its model row agree.
 #[derive(Clone, Debug)]
 pub struct TargetAgreement {
-    /// The target as it was asked for.
+    /// The target as the user named it.
     pub target: String,
     /// The kernel's release, if any scenario ran.
     pub release: Option<String>,
@@ -23,9 +24,9 @@ pub struct TargetAgreement {
     pub row: String,
     /// Whether the row is the kernel's own.
     pub own_row: bool,
-    /// What random scenarios were drawn without, since the target lacks it.
+    /// The features that random scenarios were drawn without, because the target lacks them.
     pub drawn_without: Vec<String>,
-    /// The scenarios.
+    /// The scenarios that were compared.
     pub scenarios: Vec<ScenarioAgreement>,
 }
 
@@ -34,35 +35,35 @@ pub struct TargetAgreement {
 pub struct ScenarioAgreement {
     /// The scenario's name.
     pub name: String,
-    /// Its text.
+    /// The scenario's text.
     pub text: String,
-    /// What it is about.
+    /// The features that the scenario uses.
     pub groups: BTreeSet<Group>,
-    /// How it came out.
+    /// The result of the comparison.
     pub standing: Standing,
-    /// Runs that were not decided and therefore repeated.
+    /// The number of repetitions, because the run was undecided.
     pub retries: u32,
 }
 
-/// How a scenario came out.
+/// The result of comparing a scenario.
 #[derive(Clone, Debug)]
 pub enum Standing {
     /// Every round is equal.
     Exact {
-        /// How many.
+        /// The number of rounds.
         rounds: usize,
-        /// In how many of them the processor took faults that are its choice.
+        /// The number of rounds in which the processor took faults that are its choice.
         chosen: usize,
     },
     /// Something differs.
     Differing(Box<Difference>),
     /// It could not be compared, with the reason.
     Undecided(String),
-    /// The kernel, or the machine, lacks what it needs: this.
+    /// The kernel or the machine lacks this, which the scenario needs.
     NotApplicable(String),
 }
 
-/// What differs.
+/// What differs between a real kernel and its model row.
 #[derive(Clone, Debug)]
 pub enum Found {
     /// Both ran, and rounds or pages differ.
@@ -81,9 +82,10 @@ pub enum Found {
 /// A difference between a real kernel and the model.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// What differs.
+    /// What differs between the kernel and the model.
     pub found: Found,
-    /// Runs that differed, of those made to see whether it always does.
+    /// How many repetitions differed, and how many there were. They show whether the scenario
+    /// always differs.
     pub repeated: (u32, u32),
     /// The smallest scenario found that still differs.
     pub minimal: Option<Minimal>,
@@ -92,16 +94,17 @@ pub struct Difference {
 /// A smaller scenario that differs, too.
 #[derive(Clone, Debug)]
 pub struct Minimal {
-    /// Its text.
+    /// The smaller scenario's text.
     pub scenario: String,
-    /// What differs.
+    /// What differs in the smaller scenario.
     pub found: Found,
-    /// Where it was written to.
+    /// The file that it was written to.
     pub file: Option<String>,
 }
 
 impl Difference {
-    /// What differs in the smallest scenario, and that scenario's text; `whole`: the text of the one that ran.
+    /// What differs in the smallest scenario, and that scenario's text. `whole` is the text of the
+    /// scenario that ran.
     pub fn smallest<'a>(&'a self, whole: &'a str) -> (&'a Found, &'a str) {
         match &self.minimal {
             Some(minimal) => (&minimal.found, &minimal.scenario),
@@ -133,7 +136,7 @@ impl Standing {
         Standing::Differing(Box::new(Difference { found, repeated: (1, 1), minimal: None }))
     }
 
-    /// The word for it.
+    /// The word for this standing.
     pub const fn word(&self) -> &'static str {
         match self {
             Standing::Exact { .. } => "exact",
@@ -144,18 +147,19 @@ impl Standing {
     }
 }
 
-/// Scenarios by standing.
+/// The numbers of scenarios by standing.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Scenarios that the kernel and the machine have everything for.
+    /// Scenarios for which the kernel and the machine have everything.
     pub run: usize,
-    /// Those where everything is equal.
+    /// Scenarios in which everything is equal.
     pub exact: usize,
-    /// Those where something differs.
+    /// Scenarios in which something differs.
     pub differing: usize,
-    /// Those that could not be compared.
+    /// Scenarios that could not be compared.
     pub undecided: usize,
-    /// Beside those that were run: scenarios that need what the kernel or the machine lacks.
+    /// Scenarios that need what the kernel or the machine lacks. They were not run, and are not
+    /// among those that were.
     pub not_applicable: usize,
 }
 
@@ -176,22 +180,23 @@ impl Totals {
         totals
     }
 
-    /// Whether less than 2 % could not be compared: enough to say how far both agree. Where nothing was run nothing is.
+    /// Whether less than 2 % could not be compared: enough to say how far both agree. It is false
+    /// where nothing was run.
     pub fn is_decided(&self) -> bool {
         self.undecided * 50 < self.run
     }
 }
 
 impl TargetAgreement {
-    /// `live (6.18.44) and model:6.18`.
+    /// A heading: `live (6.18.44) and model:6.18`.
     fn heading(&self) -> String {
         let release = self.release.as_deref().unwrap_or("release not known");
         let nearest = if self.own_row { "" } else { " (nearest row: this kernel has none)" };
         format!("{} ({release}) and {}{nearest}", self.target, self.row)
     }
 
-    /// The totals of each group that occurs, those of all scenarios last, under `all`.
-    fn by_group(&self) -> Vec<(&'static str, Totals)> {
+    /// The totals of each group that occurs. Last come those of all scenarios, under `all`.
+    pub(crate) fn by_group(&self) -> Vec<(&'static str, Totals)> {
         let groups: BTreeSet<Group> =
             self.scenarios.iter().flat_map(|scenario| scenario.groups.iter().copied()).collect();
         let of = |group| self.scenarios.iter().filter(move |s| s.groups.contains(&group));
@@ -213,7 +218,7 @@ impl TargetAgreement {
         self.scenarios.iter().map(of).sum()
     }
 
-    /// What is lacking for scenarios that are not applicable, and which these are.
+    /// What is lacking, and the scenarios that are not applicable for it.
     fn lacking(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut lacking: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for scenario in &self.scenarios {

@@ -10,18 +10,18 @@ use needless_model::counters::{Counter, Fold};
 use needless_model::verdict::Needless;
 use serde::Serialize;
 
-/// A needless thing, and what would not do it.
+/// A kind of needless thing, and what avoids it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Avoided {
     /// The counter of needless things.
     pub counter: Counter,
-    /// The first kernel row from which on no kernel does it; `None`: the newest one still does.
+    /// The first kernel row from which on no kernel does it. `None`: the newest one still does.
     pub since: Option<String>,
     /// Proposals that lower the newest row's count.
     pub proposals: Vec<Lowered>,
 }
 
-/// What a proposed policy leaves of a row's count.
+/// The count that a proposed policy leaves on a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lowered {
     /// The row with the proposal: `model:7.3+pending-cleared`.
@@ -32,7 +32,7 @@ pub struct Lowered {
     pub to: u64,
 }
 
-/// A kind of thing that gets verdicts: its counter, the counter of needless ones, and its words.
+/// A kind of event that has verdicts: its counter, the counter of its needless ones, and its words.
 struct Judged {
     all: Counter,
     needless: Counter,
@@ -40,8 +40,8 @@ struct Judged {
     many: &'static str,
 }
 
-/// Interrupts are left out: each follows from a shootdown.
-const JUDGED: [Judged; 5] = [
+/// The kinds that the answer names. Interrupts are left out: each follows from a shootdown.
+static JUDGED: [Judged; 5] = [
     judged(Counter::Faults, Counter::NeedlessFaults, "fault", "faults"),
     judged(Counter::Retries, Counter::NeedlessRetries, "retry", "retries"),
     judged(Counter::Copies, Counter::NeedlessCopies, "copy", "copies"),
@@ -53,7 +53,7 @@ const fn judged(all: Counter, needless: Counter, one: &'static str, many: &'stat
     Judged { all, needless, one, many }
 }
 
-/// Whether a counter is one of needless things.
+/// Whether a counter counts needless things.
 pub(crate) const fn counts_needless(counter: Counter) -> bool {
     matches!(counter.fold(), Fold::Needless(_))
 }
@@ -61,6 +61,38 @@ pub(crate) const fn counts_needless(counter: Counter) -> bool {
 /// The counters of needless things that an answer names.
 pub fn needless_counters() -> impl Iterator<Item = Counter> {
     JUDGED.iter().map(|judged| judged.needless)
+}
+
+/// What a run did of one kind of thing that gets verdicts, in a round.
+pub(crate) struct Share {
+    judged: &'static Judged,
+    /// How many there were; `None`: it is unknown.
+    pub all: Option<u64>,
+    /// How many of these were needless; `None`: it is unknown.
+    pub needless: Option<u64>,
+}
+
+impl Share {
+    /// So many of the kind: `1 copy`.
+    pub(crate) fn counted(&self, many: u64) -> String {
+        counted(many, self.judged)
+    }
+}
+
+/// The names of the kinds of things that get verdicts, in the order of [`shares`].
+pub(crate) fn kinds() -> Vec<&'static str> {
+    JUDGED.iter().map(|judged| judged.many).collect()
+}
+
+/// What a run did in a round, kind by kind.
+pub(crate) fn shares(ran: &Ran) -> Vec<Share> {
+    let typical = |counter| ran.account.typical(counter);
+    let share = |judged: &'static Judged| Share {
+        judged,
+        all: typical(judged.all),
+        needless: typical(judged.needless),
+    };
+    JUDGED.iter().map(share).collect()
 }
 
 /// The lines of the answer, with targets of one answer on one line.
@@ -79,7 +111,7 @@ pub(crate) fn lines(comparison: &Comparison, style: Style) -> Vec<String> {
     answers.iter().map(line).chain(avoided).collect()
 }
 
-/// What a run did needlessly in each round: `1 of 2 faults, 2 of 4 shootdowns`.
+/// The needless things of each round of a run: `1 of 2 faults, 2 of 4 shootdowns`.
 pub(crate) fn of_run(ran: &Ran) -> String {
     let account = &ran.account;
     let mut needless = Vec::new();

@@ -1,7 +1,7 @@
-//! What avoids the needless things that targets did: a later kernel, or a proposed policy.
+//! Finds what avoids the needless things that targets did: a later kernel, or a proposed policy.
 //!
-//! Found by trying: the model runs the scenario's first rounds on every kernel row, and on the
-//! newest row with each proposal.
+//! It tries: the model runs the scenario's first rounds on every kernel row, and on the newest row
+//! with each proposal.
 
 use crate::answer::{Avoided, Lowered, needless_counters};
 use crate::compare::{Ran, Target};
@@ -10,14 +10,15 @@ use needless_model::counters::Counter;
 use needless_model::kernels::{KernelRow, PROPOSALS};
 use needless_model::program::{OpKind, Program};
 
-/// Rounds that are tried on each row.
+/// The number of rounds that are tried on each row.
 const ROUNDS: u32 = 4;
 
 /// Scenarios with longer rounds are not tried: each row would take as long as the target.
 const MOST_THINGS_IN_A_ROUND: usize = 10_000;
 
-/// What avoids each kind of needless thing that a target did. Nothing is said of targets of
-/// several architectures. `run` gives the kinds of round of a program in a row (`None`: it cannot run there).
+/// What avoids each kind of needless thing that a target did. Nothing is returned for targets of
+/// several architectures. `run` gives the kinds of round of a program in a row (`None`: the program
+/// cannot run there).
 pub fn find(
     program: &Program,
     targets: &[Target],
@@ -42,8 +43,11 @@ pub fn find(
     let rows: Vec<Option<Account>> =
         names.iter().map(|name| account(&format!("{name}{arch}"))).collect();
     let (Some(newest), Some(Some(now))) = (names.last(), rows.last()) else { return Vec::new() };
-    let proposals: Vec<(String, Account)> = PROPOSALS
+    // Another processor is no rule of a kernel.
+    let rules = PROPOSALS
         .iter()
+        .filter(|proposal| proposal.changes.iter().all(|(policy, _)| *policy != "shootdown"));
+    let proposals: Vec<(String, Account)> = rules
         .map(|proposal| format!("{newest}{arch}+{}", proposal.name))
         .filter_map(|row| Some((format!("model:{row}"), account(&row)?)))
         .collect();
@@ -76,7 +80,7 @@ fn row_of(target: &Target) -> Option<&str> {
     reference.map_or(target.name.as_str(), |reference| &reference.row).strip_prefix("model:")
 }
 
-/// The architecture that all rows name, as it stands in a row's name: `/arm64`, or nothing.
+/// The architecture that all rows name, as it is written in a row's name: `/arm64`, or nothing.
 fn one_arch<'a>(mut rows: impl Iterator<Item = &'a str>) -> Option<String> {
     let arch = |row: &str| {
         let named = row.split([',', '+']).next().unwrap_or("");
@@ -86,7 +90,7 @@ fn one_arch<'a>(mut rows: impl Iterator<Item = &'a str>) -> Option<String> {
     rows.all(|row| arch(row) == first).then_some(first)
 }
 
-/// The program with as many rounds as are tried.
+/// The program with only as many rounds as are tried.
 fn first_rounds(program: &Program) -> Program {
     let mut program = program.clone();
     for op in program.threads.iter_mut().flat_map(|thread| &mut thread.body) {

@@ -1,4 +1,4 @@
-//! Where something changed among kernels, as text and as JSON.
+//! The place among kernels where something changed, as text and as JSON.
 
 use crate::SCHEMA_VERSION;
 use crate::notes::sequence_lines;
@@ -7,20 +7,20 @@ use needless_model::account::Account;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Bisection {
-    /// The scenario.
+    /// The scenario's name.
     pub scenario: String,
-    /// What is looked for: `sequence`, or the conditions.
+    /// What the search looks for: `sequence`, or the conditions.
     pub expected: String,
-    /// How many kernels lie between the ends.
+    /// The number of kernels between the ends.
     pub between: usize,
-    /// The last good one.
+    /// The last good kernel.
     pub good: Probe,
-    /// The first bad one.
+    /// The first bad kernel.
     pub bad: Probe,
-    /// Those between the two, of which it is not known.
+    /// The undecided kernels between the two.
     pub undecided: Vec<Probe>,
     /// Every kernel that was run, in the order of the runs.
     pub runs: Vec<Probe>,
@@ -29,30 +29,30 @@ pub struct Bisection {
 /// A kernel that was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probe {
-    /// As a target: `kernel:6.12.94+deb13`; with a tree the commit.
+    /// The target: `kernel:6.12.94+deb13`. With a tree it is the commit.
     pub name: String,
-    /// What it was built from: the package with its version, or the commit's subject.
+    /// What the kernel was built from: the package with its version, or the commit's subject.
     pub version: String,
-    /// What it turned out to be.
+    /// The kernel's verdict.
     pub verdict: Standing,
-    /// Why nothing was decided, or what was not as expected.
+    /// Why the kernel is undecided, or what was not as expected.
     pub reason: Option<String>,
-    /// Its sequence in most rounds.
+    /// The kernel's sequence in most rounds.
     pub sequence: Option<String>,
-    /// All of its sequences, for people.
+    /// All sequences of the kernel, as text.
     #[serde(skip)]
     pub sequences: Vec<String>,
 }
 
-/// What a kernel turned out to be.
+/// The verdict on a kernel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// As the good end.
+    /// The kernel does what the good end does.
     Good,
-    /// As the bad end.
+    /// The kernel does what the bad end does.
     Bad,
-    /// It does not tell.
+    /// Nothing was decided.
     Undecided,
 }
 
@@ -95,7 +95,7 @@ impl Bisection {
     }
 }
 
-/// For people.
+/// The result as text.
 pub fn text(found: &Bisection, style: Style) -> String {
     let kernels = |number| count(number, "kernel");
     let mut lines = vec![format!(
@@ -122,7 +122,7 @@ pub fn text(found: &Bisection, style: Style) -> String {
     lines.iter().map(|line| style.wrap(line, 4) + "\n").collect()
 }
 
-/// For programs: docs/schema/bisect.schema.json.
+/// The result as JSON: docs/schema/bisect.schema.json.
 pub fn document(found: &Bisection) -> Value {
     json!({
         "schema_version": SCHEMA_VERSION,

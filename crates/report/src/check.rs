@@ -7,18 +7,19 @@ use needless_check::litmus::{Case, CaseResult, Expected};
 use needless_check::{Counterexample, Property, Report, StepTaken, Violation, write_steps};
 use serde_json::{Value, json};
 
-/// What the line begins with that is to be copied, and where others go on that are too long.
+/// The beginning of the line that users copy, and the columns at which lines that are too long go
+/// on.
 const SCHEDULE: &str = "schedule: ";
 const INDENT: usize = "not exercised  ".len();
 
-/// An exploration.
+/// The exploration of a scenario on a row.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The scenario's name.
     pub scenario: String,
-    /// The target's.
+    /// The target's name.
     pub target: String,
-    /// What was found.
+    /// The checker's report.
     pub report: Report,
 }
 
@@ -27,20 +28,23 @@ pub struct Checked {
 pub struct Replayed {
     /// The scenario's name.
     pub scenario: String,
-    /// The target's.
+    /// The target's name.
     pub target: String,
-    /// The schedule.
+    /// The schedule as text.
     pub schedule: String,
-    /// Its steps.
+    /// The schedule's steps.
     pub steps: Vec<StepTaken>,
-    /// What it violates.
+    /// The property that it violates, if any.
     pub violation: Option<Violation>,
 }
 
-/// The table of litmus tests: one line for each kernel row; what is unexpected stands under it.
-pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
-    let header = ["litmus test", "kernel row", "found", "expected", "states", "s"];
-    let rows = verdicts.iter().map(|(name, case, verdict)| {
+/// The columns of the table of litmus tests.
+pub(crate) const HEADER: [&str; 6] =
+    ["litmus test", "kernel row", "found", "expected", "states", "s"];
+
+/// The rows of the table of litmus tests.
+pub(crate) fn rows(verdicts: &[(String, Case, CaseResult)]) -> Vec<Vec<String>> {
+    let row = |(name, case, verdict): &(String, Case, CaseResult)| {
         let (found, states) = match &verdict.report {
             Ok(report) => (found(report), report.states.to_string()),
             Err(_) => ("failed".to_owned(), String::new()),
@@ -48,32 +52,40 @@ pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
         let expected = if verdict.unexpected.is_empty() { "yes" } else { "NO" };
         let seconds = format!("{:.2}", verdict.took.as_secs_f64());
         vec![name.clone(), case.row.clone(), found, expected.to_owned(), states, seconds]
-    });
-    let mut text = plain_table(&header, rows.collect(), 0..4, style);
-    text.push_str("\n\n");
-    let mut unexpected = 0;
-    for (name, case, verdict) in verdicts.iter().filter(|(_, _, v)| !v.unexpected.is_empty()) {
-        unexpected += 1;
-        for what in &verdict.unexpected {
-            let line = format!("{name} on {}: {what}", case.row);
-            text += &style.wrap(&style.warn(line), 2);
-            text.push('\n');
-        }
-    }
+    };
+    verdicts.iter().map(row).collect()
+}
+
+/// What came of all litmus tests.
+pub(crate) fn closing(verdicts: &[(String, Case, CaseResult)]) -> String {
     let states: usize =
         verdicts.iter().filter_map(|(_, _, v)| Some(v.report.as_ref().ok()?.states)).sum();
-    text += &format!(
+    let unexpected = verdicts.iter().filter(|(_, _, v)| !v.unexpected.is_empty()).count();
+    format!(
         "{}, {states} states; {}",
         count(verdicts.len(), "case"),
         match unexpected {
             0 => "every verdict is as expected".to_owned(),
             n => format!("{n} NOT as expected"),
         }
-    );
-    text
+    )
 }
 
-/// What was found on a row, in text.
+/// The table of litmus tests: one line for each kernel row; what is unexpected stands under it.
+pub fn table(verdicts: &[(String, Case, CaseResult)], style: Style) -> String {
+    let mut text = plain_table(&HEADER, rows(verdicts), 0..4, style);
+    text.push_str("\n\n");
+    for (name, case, verdict) in verdicts {
+        for what in &verdict.unexpected {
+            let line = format!("{name} on {}: {what}", case.row);
+            text += &style.wrap(&style.warn(line), 2);
+            text.push('\n');
+        }
+    }
+    text + &closing(verdicts)
+}
+
+/// The result on a row, as text.
 pub fn report_text(scenario: &str, target: &str, report: &Report, style: Style) -> String {
     let width = usize::from(style.width);
     let text = format!("{scenario} on {target}: {report:width$}");
@@ -84,7 +96,7 @@ pub fn report_text(scenario: &str, target: &str, report: &Report, style: Style) 
     text.lines().map(line).collect()
 }
 
-/// What was found: `holds`, or the property that is violated, and in how many steps.
+/// The result: `holds`, or the violated property and the number of steps.
 pub fn found(report: &Report) -> String {
     match (&report.counterexample, report.bound) {
         (Some(found), _) => {

@@ -1,7 +1,7 @@
-//! What continuous integration reads: JUnit XML, and TAP 14 (testanything.org).
+//! Formats for continuous integration: JUnit XML, and TAP 14 (testanything.org).
 //!
-//! Each target's run is a case, and each expectation of it. What was not decided is skipped: it is neither passed nor
-//! failed, and the exit status tells it.
+//! Each target's run is a case, and so is each of its expectations. An undecided case is skipped:
+//! it has neither passed nor failed. The exit status shows it.
 
 use crate::expect::{Case, Verdict};
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
@@ -35,7 +35,7 @@ fn not_met(kind: NonSuccessKind, reason: &str) -> TestCaseStatus {
     status
 }
 
-/// TAP 14: a line for each case, with the reason of what is not as expected in a YAML block.
+/// TAP 14: a line for each case. A YAML block has the reason why a case is not as expected.
 pub fn tap(scenario: &str, cases: &[Case<'_>]) -> String {
     let mut text = format!("TAP version 14\n1..{}\n", cases.len());
     for (at, case) in cases.iter().enumerate() {

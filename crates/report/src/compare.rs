@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Targets side by side.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What was run.
+    /// The program that was run.
     pub program: Program,
-    /// The targets, in the order asked for.
+    /// The targets in the order in which they were named.
     pub targets: Vec<Target>,
     /// What explains each step from one model row to the next.
     pub steps: Vec<Step>,
@@ -27,25 +27,25 @@ pub struct Comparison {
     pub avoided: Vec<Avoided>,
 }
 
-/// One target.
+/// A target with its result.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// As it was asked for.
+    /// The target as the user named it.
     pub name: String,
     /// A remark on the whole target: `published figures only`.
     pub remark: Option<String>,
-    /// What came of it.
+    /// The target's result.
     pub outcome: Outcome,
 }
 
-/// What came of a target.
+/// The result of a target.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It ran.
+    /// The target ran.
     Ran(Box<Ran>),
-    /// It could not run.
+    /// The target could not run.
     Unavailable {
-        /// Why it could not run.
+        /// The reason in words.
         reason: String,
         /// What would help.
         help: Option<String>,
@@ -55,31 +55,31 @@ pub enum Outcome {
 /// A target that ran.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// What it gave; of a model without the rounds that nobody asked for.
+    /// The run. A run of the model has only the rounds that were asked for.
     pub run: TargetRun,
-    /// What that amounts to.
+    /// The run's account.
     pub account: Account,
-    /// The model's row for the same kernel; only for real kernels.
+    /// The comparison with the model's row for the kernel. Only real kernels have one.
     pub reference: Option<Reference>,
 }
 
-/// A real kernel held against the model's row for it.
+/// A comparison of a real kernel with the model's row for it.
 #[derive(Clone, Debug)]
 pub struct Reference {
     /// The row: `model:6.18`.
     pub row: String,
-    /// Whether the row is the kernel's own; otherwise the nearest older one (or the oldest).
+    /// Whether the row is the kernel's own. Otherwise it is the nearest older one (or the oldest).
     pub own_row: bool,
     /// How far they agree.
     pub agreement: Agreement,
-    /// The row's account.
+    /// The account of the row's run.
     pub account: Account,
-    /// Names of the figures that were transferred from it.
+    /// The names of the figures that were transferred from the row.
     pub transferred: BTreeSet<&'static str>,
 }
 
 impl Target {
-    /// What it gave, if it ran.
+    /// The run, if the target ran.
     pub fn ran(&self) -> Option<&Ran> {
         match &self.outcome {
             Outcome::Ran(ran) => Some(ran),
@@ -105,19 +105,20 @@ impl Ran {
         Ran::alone(program, run)
     }
 
-    /// A run that is held against nothing, such as that of a real kernel for whose architecture the
-    /// model has no rows.
+    /// A run that is compared with nothing, such as that of a real kernel for whose architecture
+    /// the model has no rows.
     pub fn alone(program: &Program, run: TargetRun) -> Ran {
         Ran { account: Account::of(program, &run), run, reference: None }
     }
 
-    /// A run of a real kernel, held against the run of the model's row.
+    /// A run of a real kernel, compared with the run of the model's row.
     pub fn real(program: &Program, run: TargetRun, model: &TargetRun, own_row: bool) -> Ran {
         let account = Account::of(program, model);
         Ran::against(program, run, model, account, own_row)
     }
 
-    /// A run of a real kernel, held against the account of the model's run, whose rounds are not looked at.
+    /// A run of a real kernel, compared with the account of the model's run. The model's rounds are
+    /// not looked at.
     pub fn against(
         program: &Program,
         run: TargetRun,
@@ -165,14 +166,14 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
     if agreement.undecided.is_some() {
         return names;
     }
-    // Rounds of one kind that are held against rounds of one kind stay one kind.
+    // Rounds of one kind that are compared with rounds of one kind stay one kind.
     let (mut kinds, mut made) = (Vec::new(), BTreeMap::new());
     for (at, round) in real.rounds.iter_mut().enumerate() {
         let equal = agreement.differing.binary_search(&at).is_err();
         let from = model.rounds.get(at).filter(|_| equal).map(|from| from.kind);
         let kind = *made.entry((round.kind, from)).or_insert_with(|| {
             let mut account = real.kinds[round.kind].account.clone();
-            // With a spurious fault more, the n-th is not the model's n-th.
+            // If the real round has a spurious fault more, its n-th fault is not the model's n-th.
             if let Some(from) = from.map(|from| &model.kinds[from].account)
                 && account.shown_of(from).map(|(sequence, _)| sequence).as_deref()
                     == account.sequence.as_ref()
@@ -195,8 +196,8 @@ fn transfer(real: &mut Account, model: &Account, agreement: &Agreement) -> BTree
 
 fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeSet<&'static str>) {
     for &counter in Counter::ALL {
-        // Interrupts are not part of the sequence, nor are those that are not shown: equal
-        // sequences may differ in them.
+        // Interrupts are not part of the sequence, and neither are those that are not shown. So
+        // rounds with equal sequences may differ in them.
         let comparable = match counter.fold() {
             Fold::Every(whats) => {
                 !whats.contains(&What::Interrupt) && !whats.contains(&What::TableSync)
@@ -223,7 +224,7 @@ fn transfer_round(to: &mut RoundAccount, from: &RoundAccount, names: &mut BTreeS
     transfer_verdicts(&mut to.seen, &from.seen);
 }
 
-/// Gives the n-th fault, flush … of a round the verdict of the model's n-th.
+/// Gives each event of a round (the n-th fault, the n-th flush, …) the verdict of the model's n-th.
 fn transfer_verdicts(to: &mut Vec<Counted>, from: &[Counted]) {
     const JUDGED: [What; 6] =
         [What::Fault, What::Copy, What::Shootdown, What::LocalFlush, What::Split, What::Retry];

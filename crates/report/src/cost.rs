@@ -1,7 +1,8 @@
-//! What counts cost in cycles: a price for each kind of event, fitted to what a machine took.
+//! The cost of events in cycles: a price for each kind of event, fitted to the cycles that a
+//! machine took.
 //!
-//! Prices are not negative, and errors count in proportion to what was measured, so that short blocks weigh as much
-//! as long ones. The fit is deterministic: the same samples give the same prices.
+//! Prices are not negative. Errors count in proportion to what was measured, so that short blocks
+//! weigh as much as long ones. The fit is deterministic: the same samples give the same prices.
 
 use needless_model::counters::{Counter, Counters, observe};
 use needless_model::event::{Event, EventKind};
@@ -11,61 +12,62 @@ use needless_model::run::Round;
 use needless_model::sequence::TraceOrder;
 use std::collections::BTreeMap;
 
-/// Sweeps over the prices after which they no longer change, for any table of a few terms.
+/// The number of sweeps over the prices after which they no longer change, for any table of a few
+/// terms.
 const MOST_SWEEPS: usize = 200_000;
 
-/// A change of a price, in proportion to it, that is none.
+/// A smaller change of a price, in proportion to it, counts as none.
 const SETTLED: f64 = 1e-12;
 
-/// What of a column the others must leave for it to count as its own.
+/// The share of a column that has to be independent of the others.
 const INDEPENDENT: f64 = 1e-6;
 
-/// Resamples drawn for intervals.
+/// The number of resamples for an interval.
 const RESAMPLES: usize = 200;
 
 /// A block that was timed: how often each term occurs in it, and its cycles in every round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
-    /// By term.
+    /// The number of occurrences of each term.
     pub counts: Vec<f64>,
-    /// By round; never empty, none of them 0.
+    /// The cycles of each round. There is at least one, and none is 0.
     pub cycles: Vec<u64>,
 }
 
-/// A price with the interval that holds it with 95 % confidence, as far as noise goes.
+/// A price, with the interval that holds it with 95 % confidence as far as noise goes.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Price {
-    /// Cycles for one.
+    /// The cycles of one occurrence.
     pub cycles: f64,
-    /// From resampled rounds.
+    /// The interval, from resampled rounds.
     pub interval_95: (f64, f64),
 }
 
-/// Prices by term.
+/// The fitted prices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The prices.
+    /// The price of each term.
     pub prices: Vec<Price>,
-    /// For each block that was fitted, what is predicted, divided by its median.
+    /// For each block of the fit: the predicted cycles, divided by the median of the measured ones.
     pub residuals: Vec<f64>,
 }
 
 /// Why there are no prices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoFit {
-    /// Nothing was timed in which it occurs, or not without the others.
+    /// The term occurs in no timed block, or only together with the others.
     #[error("the samples do not tell the price of term {0} from those of the others")]
     Undetermined(usize),
 }
 
 impl Fitted {
-    /// The cycles of something in which the terms occur so often.
+    /// The cycles of a block in which the terms occur this often.
     pub fn predict(&self, counts: &[f64]) -> f64 {
         self.prices.iter().zip(counts).map(|(price, count)| price.cycles * count).sum()
     }
 }
 
-/// The middle of the cycles.
+/// The median of the cycles.
 pub fn median(cycles: &[u64]) -> f64 {
     let mut sorted = cycles.to_vec();
     sorted.sort_unstable();
@@ -75,7 +77,7 @@ pub fn median(cycles: &[u64]) -> f64 {
 /// Fits prices of `terms` terms to blocks.
 ///
 /// # Errors
-/// A price is not determined.
+/// Returns an error if a price is not determined.
 pub fn fit(terms: usize, blocks: &[Timed]) -> Result<Fitted, NoFit> {
     let medians: Vec<f64> = blocks.iter().map(|block| median(&block.cycles)).collect();
     if let Some(term) = dependent(terms, &weighed(blocks, &medians)) {
@@ -91,7 +93,7 @@ pub fn fit(terms: usize, blocks: &[Timed]) -> Result<Fitted, NoFit> {
     Ok(fitted)
 }
 
-/// A row for each block, in proportion to its cycles: the right-hand side is 1 everywhere.
+/// A row for each block, in proportion to its cycles, so that each right-hand side is 1.
 fn weighed(blocks: &[Timed], medians: &[f64]) -> Vec<Vec<f64>> {
     let row = |(block, median): (&Timed, &f64)| {
         block.counts.iter().map(|count| count / median.max(1.0)).collect()
@@ -99,7 +101,7 @@ fn weighed(blocks: &[Timed], medians: &[f64]) -> Vec<Vec<f64>> {
     blocks.iter().zip(medians).map(row).collect()
 }
 
-/// The first term whose column is none of its own, by Gram and Schmidt.
+/// The first term whose column depends on the columns before it (Gram-Schmidt).
 fn dependent(terms: usize, rows: &[Vec<f64>]) -> Option<usize> {
     let mut basis: Vec<Vec<f64>> = Vec::new();
     for term in 0..terms {
@@ -168,8 +170,8 @@ fn intervals(terms: usize, blocks: &[Timed]) -> Vec<(f64, f64)> {
     draws.iter_mut().map(interval).collect()
 }
 
-/// What the counters count in each `measure` block of a round, in the order in which they end. What others do meanwhile
-/// is part of it, as it is of the time.
+/// The counters of each `measure` block of a round, in the order in which the blocks end. Events of
+/// other threads are included, as their time is.
 pub fn measured(program: &Program, round: &Round) -> Vec<Counters> {
     let order = TraceOrder::of([round.events.as_slice()]);
     let mut blocks = Vec::new();
@@ -191,7 +193,7 @@ pub fn measured(program: &Program, round: &Round) -> Vec<Counters> {
     blocks
 }
 
-/// What takes time, each of which has to be among the terms where it occurs.
+/// Events that take time. Each needs a term where it occurs.
 const TAKE_TIME: [Counter; 7] = [
     Counter::Faults,
     Counter::Copies,
@@ -202,10 +204,11 @@ const TAKE_TIME: [Counter; 7] = [
     Counter::LocalFlushes,
 ];
 
-/// How often each term occurs in a block: the sum of its counters, or 1 for the block itself if it has none.
+/// How often each term occurs in a block: the sum of its counters, or 1 for the block itself if the
+/// term has none.
 ///
 /// # Errors
-/// A counter is not known, or something occurs that no term prices.
+/// Returns an error if a counter is not known, or if something occurs that no term prices.
 pub fn occurrences(terms: &[&[Counter]], block: &Counters) -> Result<Vec<f64>, Unpriced> {
     let known = |counter: Counter| {
         block.get(counter).map(|count| count as f64).ok_or(Unpriced::Unknown(counter))
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn prices_are_not_negative() {
-        // The second would be -100.
+        // Without the bound, the second price would be -100.
         let blocks = [timed(&[1.0, 0.0], &[1000]), timed(&[1.0, 1.0], &[900])];
         let fitted = fit(2, &blocks).unwrap();
         assert_eq!(fitted.prices[1].cycles, 0.0);

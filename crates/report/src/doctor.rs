@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
     /// Something works less well.
     Warning,
@@ -18,14 +18,14 @@ pub enum State {
     Missing,
 }
 
-/// One thing that was looked at.
+/// A check of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// The thing that was checked.
     pub name: String,
-    /// How it came out.
+    /// The result of the check.
     pub state: State,
-    /// What was found, and what works without it.
+    /// What the check found, and what works without it.
     pub found: String,
     /// The least privilege or change that would help.
     pub help: Option<String>,

@@ -1,7 +1,8 @@
-//! What a comparison is expected to show, and whether it does.
+//! Expectations of a comparison, and whether it meets them.
 //!
-//! A condition holds of a target when it holds in every round: one odd round is what one looks for. Where a figure is
-//! not known in some round and no other round breaks the condition, nothing is decided.
+//! A target meets a condition if the condition holds in every round: one odd round is what the user
+//! looks for. If a figure is not known in some round and no other round breaks the condition, the
+//! condition is undecided.
 
 use crate::compare::{Comparison, Outcome, Ran, Target};
 use crate::style::Style;
@@ -12,18 +13,19 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// What is expected of every target.
+/// A condition for every target.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Expectation {
     /// A real kernel equals its model row in every round and in its pages at the end.
     Exact,
-    /// A counter compares like this with a number in every round; of cycles it is the median of all.
+    /// A counter compares like this with a number in every round. For cycles, the median of all
+    /// rounds counts.
     Counter {
         /// The counter that is compared.
         counter: Counter,
         /// How it is compared.
         relation: Relation,
-        /// With what.
+        /// The number that it is compared with.
         value: u64,
     },
 }
@@ -31,17 +33,17 @@ pub enum Expectation {
 /// How two numbers compare.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// At most: `<=`
+    /// At most, `<=`.
     AtMost,
-    /// At least: `>=`
+    /// At least, `>=`.
     AtLeast,
-    /// Different: `!=`
+    /// Different, `!=`.
     Other,
-    /// Less than: `<`
+    /// Less than, `<`.
     Less,
-    /// More than: `>`
+    /// More than, `>`.
     More,
-    /// Equal: `=`
+    /// Equal, `=`.
     Same,
 }
 
@@ -49,7 +51,7 @@ pub enum Relation {
 pub const EXACT: &str = "exact";
 
 impl Relation {
-    /// Those that begin like another come before it.
+    /// All comparisons. A sign that another one begins with comes after it.
     const ALL: [Relation; 6] = [
         Relation::AtMost,
         Relation::AtLeast,
@@ -85,7 +87,7 @@ impl Relation {
 /// Why a condition is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadExpectation {
-    /// It is none.
+    /// The text is not a condition.
     #[error(
         "`{0}` is no condition; write COUNTER<=NUMBER (or <, =, !=, >, >=), as in 'shootdowns<=2', or {EXACT}"
     )]
@@ -93,10 +95,10 @@ pub enum BadExpectation {
     /// There is no such counter.
     #[error("there is no counter `{name}`; there are {}", names().join(", "))]
     NoCounter {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
     },
-    /// The number is none.
+    /// The number is not a number.
     #[error("`{0}` is no number from 0 to {max}", max = u64::MAX)]
     NoNumber(String),
 }
@@ -118,7 +120,7 @@ impl FromStr for Expectation {
         let (name, rest) = (text[..at].trim(), &text[at..]);
         let relation = Relation::ALL.into_iter().find(|relation| rest.starts_with(relation.sign()));
         let relation = relation.ok_or_else(none)?;
-        // What is meant by two signs of equality is clear.
+        // Two signs of equality are clear enough.
         let number = rest[relation.sign().len()..].trim_start_matches('=').trim();
         if name.is_empty() || number.is_empty() {
             return Err(none());
@@ -143,33 +145,33 @@ impl fmt::Display for Expectation {
     }
 }
 
-/// What came of an expectation, or of a target's run.
+/// The result of an expectation, or of a target's run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict", content = "reason")]
 pub enum Verdict {
-    /// As expected.
+    /// The condition is met.
     Met,
-    /// Not as expected: what was found.
+    /// The condition is not met. The text says what was found.
     Missed(String),
-    /// Not decided: why.
+    /// The condition is undecided. The text says why.
     Undecided(String),
-    /// The target did not run, or its run counts for nothing: why.
+    /// The target did not run, or its run does not count. The text says why.
     NotRun(String),
 }
 
-/// One thing that was looked at.
+/// An expectation of one target, or that it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case<'a> {
-    /// The target.
+    /// The target's name.
     pub target: &'a str,
-    /// What was expected; `None`: that it runs.
+    /// The expectation. `None`: that the target runs.
     pub expectation: Option<Expectation>,
-    /// What came of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
 impl Case<'_> {
-    /// What was looked at, in words.
+    /// The case in words.
     pub fn name(&self) -> String {
         self.expectation.map_or_else(|| "runs".to_owned(), |expected| expected.to_string())
     }
@@ -177,6 +179,16 @@ impl Case<'_> {
 
 /// The cases with an expectation, a line each.
 pub fn text(cases: &[Case<'_>], style: Style) -> String {
+    let line = |line: &String| style.wrap(line, 4) + "\n";
+    let lines: String = lines(cases, style).iter().map(line).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\n{}\n{lines}", style.bold("expected")),
+    }
+}
+
+/// What came of each expectation.
+pub(crate) fn lines(cases: &[Case<'_>], style: Style) -> Vec<String> {
     let line = |case: &Case<'_>| {
         let (name, target) = (case.name(), case.target);
         let line = match &case.verdict {
@@ -186,17 +198,13 @@ pub fn text(cases: &[Case<'_>], style: Style) -> String {
                 format!("{target}: {name}: {}: {reason}", style.warn("not decided"))
             }
         };
-        style.wrap(&style.charset(&line), 4) + "\n"
+        style.charset(&line)
     };
-    let lines: String = cases.iter().filter(|case| case.expectation.is_some()).map(line).collect();
-    match lines.is_empty() {
-        true => lines,
-        false => format!("\n{}\n{lines}", style.bold("expected")),
-    }
+    cases.iter().filter(|case| case.expectation.is_some()).map(line).collect()
 }
 
-/// Every target's run and every expectation of it, in the order of the targets. An expectation of a target that did not
-/// run is left out: nothing can be said of it.
+/// The cases: every target's run and every expectation of it, in the order of the targets. If a
+/// target did not run, its expectations are left out: nothing can be said about them.
 pub fn cases<'a>(comparison: &'a Comparison, expected: &[Expectation]) -> Vec<Case<'a>> {
     let mut cases = Vec::new();
     for target in &comparison.targets {
@@ -226,7 +234,7 @@ fn ran(target: &Target) -> Verdict {
     }
 }
 
-/// What came of an expectation; `None` where it says nothing of such a target.
+/// The result of an expectation. `None` if the expectation does not apply to such a target.
 pub fn judged(ran: &Ran, expectation: &Expectation) -> Option<Verdict> {
     match expectation {
         Expectation::Exact => exactness(ran),

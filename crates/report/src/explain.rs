@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 /// One round of a target.
 #[derive(Copy, Clone, Debug)]
 pub struct Explanation<'a> {
-    /// What was run.
+    /// The program that was run.
     pub program: &'a Program,
-    /// The target.
+    /// The target's name.
     pub ran: &'a Ran,
     /// The round's position in the run.
     pub at: usize,
@@ -28,8 +28,8 @@ impl Explanation<'_> {
         self.ran.account.rounds.get(self.at)
     }
 
-    /// The round's events; of a model only the round that was asked for has them.
-    fn events(&self) -> &[Event] {
+    /// The events of the round. A run of the model has them only for the round that was asked for.
+    pub(crate) fn events(&self) -> &[Event] {
         let index = self.round().map(|round| round.index);
         let round = self.ran.run.rounds.iter().find(|round| Some(round.index) == index);
         round.map_or(&[], |round| &round.events)
@@ -40,7 +40,7 @@ impl Explanation<'_> {
     }
 
     /// The verdict on an event: its own, or the one transferred from the model.
-    fn verdict(&self, event: &Event) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, event: &Event) -> Option<Verdict> {
         let transferred = || {
             self.ran.reference.as_ref()?;
             let seen = &self.account()?.seen;
@@ -58,37 +58,51 @@ impl Explanation<'_> {
     }
 }
 
-/// The round as text: operations, under each its events, under each event its verdict.
+/// The round as text: operations, below each its events, and below each event its verdict.
 pub fn text(explanation: &Explanation<'_>, style: Style) -> String {
     let Explanation { program, ran, at } = *explanation;
     let head = format!("{} on {}, round {at}", style.bold(&program.name), ran.run.target);
     let mut text = style.wrap(&head, 6) + "\n\n";
     if explanation.events().is_empty() {
-        let reason = ran.account.unknown.get(needless_model::account::SEQUENCE);
-        let why = reason.map_or("no event in this round".to_owned(), |r| format!("no events: {r}"));
-        return text + &style.wrap(&why, 6) + "\n";
+        return text + &style.wrap(&no_events(ran), 6) + "\n";
     }
     text += &listing(explanation, style);
-    if let Some(sequence) = explanation.account().and_then(|round| round.sequence.as_ref()) {
-        let line = format!("sequence: {}", style.charset(&sequence.to_string()));
+    if let Some(line) = sequence_line(explanation, style) {
         text += &format!("\n{}\n", style.wrap(&line, 10));
     }
-    if let Some(row) = explanation.borrowed() {
-        let line = format!("verdicts are those of {row}, whose sequence is the same");
+    if let Some(line) = borrowed_line(explanation) {
         text += &format!("{}\n", style.wrap(&line, 6));
     }
     text
 }
 
+/// Why there is nothing to list.
+pub(crate) fn no_events(ran: &Ran) -> String {
+    let reason = ran.account.unknown.get(needless_model::account::SEQUENCE);
+    reason.map_or("no event in this round".to_owned(), |reason| format!("no events: {reason}"))
+}
+
+/// The round's sequence.
+pub(crate) fn sequence_line(explanation: &Explanation<'_>, style: Style) -> Option<String> {
+    let sequence = explanation.account()?.sequence.as_ref()?;
+    Some(format!("sequence: {}", style.charset(&sequence.to_string())))
+}
+
+/// Whose verdicts are told, if they are another one's.
+pub(crate) fn borrowed_line(explanation: &Explanation<'_>) -> Option<String> {
+    let row = explanation.borrowed()?;
+    Some(format!("verdicts are those of {row}, whose sequence is the same"))
+}
+
 /// One event in words.
 struct Line<'a> {
-    /// Number, CPU, thread, what, function.
+    /// The parts of a line: number, CPU, thread, event, function.
     cells: [String; 5],
     operation: &'a str,
     verdict: Option<Verdict>,
 }
 
-/// What stands above the columns.
+/// The header above the columns.
 const HEADS: [&str; 5] = ["event", "cpu", "thread", "what", "function"];
 
 fn listing(explanation: &Explanation<'_>, style: Style) -> String {
@@ -119,8 +133,8 @@ fn listing(explanation: &Explanation<'_>, style: Style) -> String {
     text
 }
 
-/// Where the parts of an event stand: the function beside what happened, or below it where both do
-/// not fit, and the verdict below.
+/// Places the parts of an event. The function is beside the event, or below it if both do not fit.
+/// The verdict is below.
 struct Layout {
     widths: [usize; 4],
     style: Style,
@@ -138,7 +152,7 @@ impl Layout {
         layout
     }
 
-    /// The column of what happened.
+    /// The column at which the event begins.
     fn indent(&self) -> usize {
         self.widths[..3].iter().map(|width| width + 2).sum()
     }
@@ -192,13 +206,15 @@ pub fn json(explanation: &Explanation<'_>) -> Value {
     })
 }
 
-fn operation<'a>(program: &'a Program, event: &Event) -> &'a str {
+/// The operation that an event belongs to.
+pub(crate) fn operation<'a>(program: &'a Program, event: &Event) -> &'a str {
     let text = event.op.and_then(|op| program.op_texts.get(op as usize));
     // The head of a block is enough: its body has operations of its own.
     text.and_then(|text| text.lines().next()).map_or("", str::trim)
 }
 
-fn verdict_text(verdict: Verdict) -> String {
+/// A verdict in words.
+pub(crate) fn verdict_text(verdict: Verdict) -> String {
     let judgement = if verdict.is_needless() { "NEEDLESS" } else { "needed" };
     let cause =
         verdict.caused_by.map(|seq| format!(" (caused by event {seq})")).unwrap_or_default();
@@ -271,11 +287,13 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
         EventKind::Tlbi { operation, pages, single, ranged } => {
             let pages =
                 pages.map_or("the address space".to_owned(), |pages| count(pages as usize, "page"));
-            let name = operation.name();
-            let forms = [(single, name.to_owned()), (ranged, format!("r{name}"))];
+            let forms = [
+                (single, operation.instruction()),
+                (ranged, format!("tlbi r{}", operation.name())),
+            ];
             let forms = forms.iter().filter(|(times, _)| *times > 0);
             let forms: Vec<String> =
-                forms.map(|(times, name)| format!("{times} x tlbi {name}")).collect();
+                forms.map(|(times, instruction)| format!("{times} x {instruction}")).collect();
             format!("flush {pages}: {}", forms.join(", "))
         }
         EventKind::Dsb { barrier, times: 1 } => format!("dsb {}", barrier.name()),
@@ -292,7 +310,7 @@ pub fn what(program: &Program, event: &Event, style: Style) -> String {
     }
 }
 
-/// What a fault gives its lock back for, by the function that does so.
+/// Why a fault gives its lock back, by the function that does so.
 fn waits(site: Option<Site>) -> &'static str {
     match site {
         Some(Site::FaultDirtySharedPage) => " to throttle writers",
@@ -327,7 +345,8 @@ fn flush(reason: FlushReason, pages: Option<u32>, asked: Option<u16>) -> String 
     format!("flush {reason}{asked}: {pages}")
 }
 
-fn pte(pte: Pte) -> String {
+/// A page-table entry in words.
+pub(crate) fn pte(pte: Pte) -> String {
     match pte {
         Pte::None => "none".to_owned(),
         Pte::Table(table) => format!("table {}", table.0),

@@ -21,7 +21,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its name in tables.
+    /// The group's name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Group::Access => "access only",

@@ -46,7 +46,7 @@ struct ExpectationDocument<'a> {
 struct Scenario<'a> {
     name: &'a str,
     parameters: BTreeMap<&'a str, i64>,
-    /// What it asks for; `null` leaves the machine as it is.
+    /// The mode that the scenario asks for. `null` leaves the machine as it is.
     thp: Option<&'static str>,
     cpus: u16,
     threads: Vec<&'a str>,
@@ -80,7 +80,7 @@ struct RanDocument<'a> {
     release: Option<&'a str>,
     rounds: usize,
     per_round: Map<String, Value>,
-    /// Each process by itself; none if there is only one.
+    /// Each process by itself. Empty if there is only one.
     processes: Vec<ProcessDocument<'a>>,
     spread: BTreeMap<&'static str, SpreadDocument>,
     cycles: Option<Median>,
@@ -88,7 +88,7 @@ struct RanDocument<'a> {
     sequences: Vec<SequenceDocument>,
     instructions: Vec<InstructionsDocument<'a>>,
     samples: Map<String, Value>,
-    /// What the kernel counted, of the whole machine, in the middle one of the rounds.
+    /// The kernel's counts of the whole machine, in the median round.
     kernel_counters: BTreeMap<&'a str, u64>,
     verdicts: Verdicts,
     findings: Vec<FindingDocument>,
@@ -99,7 +99,7 @@ struct RanDocument<'a> {
     final_pages: &'a BTreeMap<String, String>,
 }
 
-/// What one process did, as far as it can be told apart.
+/// The counts of one process, as far as they can be told apart.
 #[derive(Serialize)]
 struct ProcessDocument<'a> {
     process: &'a str,
@@ -122,7 +122,7 @@ struct SequenceDocument {
     rounds: usize,
 }
 
-/// What was executed in some rounds, by phase.
+/// The instructions executed in some rounds, by phase.
 #[derive(Serialize)]
 struct InstructionsDocument<'a> {
     phases: &'a [BTreeMap<String, u64>],
@@ -349,7 +349,7 @@ fn spreads(account: &Account) -> BTreeMap<&'static str, SpreadDocument> {
     Counter::ALL.iter().filter_map(differing).collect()
 }
 
-/// Every round's value of every known counter; of cycles every block's.
+/// Every round's value of every known counter. For cycles, every block's.
 fn samples(account: &Account) -> Map<String, Value> {
     let known = Counter::ALL.iter().filter(|&&c| account.spread(c).is_some());
     let mut samples: Map<String, Value> = known

@@ -1,7 +1,8 @@
-//! Reports: what a run, a comparison, an agreement run say, as text and as JSON.
+//! Reports: the results of a run, a comparison or an agreement run, as text, as JSON and as
+//! pages.
 //!
-//! Reports only arrange what accounts hold. Both forms are made from the same values, and both
-//! keep the rule that an unknown figure is shown as unknown, with its reason, never as zero.
+//! Reports only arrange what accounts hold. All forms are made from the same values. All keep the
+//! rule that an unknown figure is shown as unknown, with its reason, and never as zero.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub mod doctor;
 pub mod expect;
 pub mod explain;
 pub mod groups;
+pub mod html;
 pub mod json;
 pub mod jsonl;
 pub mod notes;

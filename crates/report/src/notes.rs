@@ -1,4 +1,4 @@
-//! What stands under the tables: reasons, findings, steps, sequences, witnesses.
+//! The text below the tables: reasons, findings, steps, sequences, witnesses.
 
 use crate::answer;
 use crate::compare::{Comparison, Outcome, Ran, Target};
@@ -23,16 +23,7 @@ pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
     text.push('\n');
     text += &table(comparison, style, detail);
     text.push('\n');
-    let sections = [
-        remarks(comparison),
-        steps(&comparison.steps, style),
-        needless(comparison),
-        sequences(comparison, style),
-        instructions(comparison, style),
-        unknown(comparison, detail),
-        witnesses(comparison),
-    ];
-    for (heading, lines) in sections.iter().filter(|(_, lines)| !lines.is_empty()) {
+    for (heading, lines) in &sections(comparison, style, detail) {
         text.push('\n');
         if !heading.is_empty() {
             text += &format!("{}\n", style.bold(heading));
@@ -45,9 +36,24 @@ pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
     text
 }
 
-type Section = (&'static str, Vec<String>);
+/// A heading, which may be empty, and the lines under it.
+pub(crate) type Section = (&'static str, Vec<String>);
 
-/// What must be known to read the rows.
+/// What stands under the tables, as far as there is anything to say.
+pub(crate) fn sections(comparison: &Comparison, style: Style, detail: Detail) -> Vec<Section> {
+    let sections = [
+        remarks(comparison),
+        steps(&comparison.steps, style),
+        needless(comparison),
+        sequences(comparison, style),
+        instructions(comparison, style),
+        unknown(comparison, detail),
+        witnesses(comparison),
+    ];
+    sections.into_iter().filter(|(_, lines)| !lines.is_empty()).collect()
+}
+
+/// What a reader must know about the rows.
 fn remarks(comparison: &Comparison) -> Section {
     let mut lines = Vec::new();
     for target in &comparison.targets {
@@ -69,7 +75,7 @@ fn remarks(comparison: &Comparison) -> Section {
     ("", lines)
 }
 
-/// What is to be said of a real kernel's row.
+/// Remarks about a real kernel's row.
 pub(crate) fn real_remarks(name: &str, ran: &Ran) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(reason) = &ran.run.invalid {
@@ -141,7 +147,7 @@ fn needless(comparison: &Comparison) -> Section {
     ("why it was needless, per round", findings.iter().map(line).collect())
 }
 
-/// `1`, `0.88`: occurrences per round.
+/// The occurrences per round: `1`, `0.88`.
 pub(crate) fn per_round(total: u64, rounds: usize) -> String {
     let rounds = rounds.max(1) as u64;
     if total.is_multiple_of(rounds) {
@@ -151,7 +157,7 @@ pub(crate) fn per_round(total: u64, rounds: usize) -> String {
     }
 }
 
-/// `  shootdown in flush_tlb_batched_pending (mm/rmap.c): why [where]`.
+/// A finding's line: `  shootdown in flush_tlb_batched_pending (mm/rmap.c): why [where]`.
 pub(crate) fn finding_line(finding: &Finding, place: &str) -> String {
     let what = needless_word(finding.what);
     let site = finding.site.map_or_else(
@@ -175,7 +181,10 @@ pub(crate) const fn needless_word(what: Needless) -> &'static str {
     }
 }
 
-/// What explains each step.
+/// The heading of what explains the steps.
+pub(crate) const STEPS: &str = "policies that explain the steps (one changed at a time)";
+
+/// The explanations of each step.
 fn steps(steps: &[Step], style: Style) -> Section {
     let arrow = style.arrow();
     let mut lines = Vec::new();
@@ -186,10 +195,11 @@ fn steps(steps: &[Step], style: Style) -> Section {
         }
         lines.extend(changes.iter().map(|change| format!("{head} {}", change_text(change, arrow))));
     }
-    ("policies that explain the steps (one changed at a time)", lines)
+    (STEPS, lines)
 }
 
-fn change_text(change: &Change, arrow: &str) -> String {
+/// A change with what explains it.
+pub(crate) fn change_text(change: &Change, arrow: &str) -> String {
     let counter = |(counter, old, new): &(Counter, u64, u64)| {
         format!("{} {old} {arrow} {new}", counter.name().replace('_', " "))
     };
@@ -206,7 +216,7 @@ fn change_text(change: &Change, arrow: &str) -> String {
     format!("{}: {cause}", counters.join(", "))
 }
 
-/// The sequences; targets that have the same ones share a line.
+/// The sequences. Targets with the same sequences share a line.
 fn sequences(comparison: &Comparison, style: Style) -> Section {
     let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
     for target in &comparison.targets {
@@ -224,7 +234,7 @@ fn sequences(comparison: &Comparison, style: Style) -> Section {
     ("sequence of one round", lines.collect())
 }
 
-/// The most sequences that a line lists.
+/// The largest number of sequences that a line lists.
 const MOST_SEQUENCES: usize = 3;
 
 /// The account's sequences, the most frequent first, with the rounds that have each.
@@ -256,8 +266,8 @@ fn instructions(comparison: &Comparison, style: Style) -> Section {
     ("instructions executed in one round, by phase", lines)
 }
 
-/// The instructions of the rounds, the most frequent first, with the rounds that have them; empty
-/// if the target is none that counts them.
+/// The instructions of the rounds, the most frequent first, with the rounds that have them. Empty
+/// if the target does not count instructions.
 pub(crate) fn instruction_lines(ran: &Ran, style: Style) -> Vec<String> {
     if let Some(reason) = ran.run.unseen.get(INSTRUCTIONS) {
         return vec![format!("unknown: {reason}")];
@@ -274,7 +284,7 @@ pub(crate) fn instruction_lines(ran: &Ran, style: Style) -> Vec<String> {
     lines
 }
 
-/// `tlbi vale1is=1 ¦ 0`
+/// The instructions of a round: `tlbi vale1is=1 ¦ 0`.
 pub(crate) fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
     let phase = |phase: &BTreeMap<String, u64>| {
         let counts = phase.iter().map(|(name, count)| format!("{name}={count}"));
@@ -285,7 +295,7 @@ pub(crate) fn phases_text(phases: &[BTreeMap<String, u64>]) -> String {
 }
 
 /// The instructions that rounds have in common, with the number of those rounds, the most frequent
-/// first; rounds in which nothing was counted are left out.
+/// first. Rounds in which nothing was counted are left out.
 pub(crate) fn instruction_groups(account: &Account) -> Vec<(&[BTreeMap<String, u64>], usize)> {
     let mut groups: BTreeMap<&[BTreeMap<String, u64>], usize> = BTreeMap::new();
     let kinds = account.kinds.iter().map(|kind| (&kind.account.instructions, kind.rounds));

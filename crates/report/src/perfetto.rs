@@ -1,7 +1,9 @@
-//! What `needless stat` saw, event by event, as a Perfetto trace: a track for each CPU and each thread,
-//! faults with their class, interrupts with their cause, and arrows from their senders.
+//! What `needless stat` saw, event by event, as a Perfetto trace. It has a track for each CPU and
+//! each thread, faults with their class, interrupts with their cause, and arrows from their
+//! senders.
 //!
-//! The messages are the few fields of Perfetto's protos/perfetto/trace that are used here, by their numbers there.
+//! The messages have only the fields of Perfetto's protos/perfetto/trace that are used here, by
+//! their field numbers.
 
 use needless_watch::fold::Task;
 use needless_watch::timeline::Moment;
@@ -22,7 +24,8 @@ struct Packet {
     track_descriptor: Option<TrackDescriptor>,
 }
 
-/// trace.proto: packets one after the other, so traces can be written piece by piece.
+/// A trace (trace.proto): packets one after the other, so that traces can be written piece by
+/// piece.
 #[derive(Clone, PartialEq, Message)]
 struct Trace {
     #[prost(message, repeated, tag = "1")]
@@ -111,7 +114,7 @@ enum Track {
 }
 
 impl Track {
-    /// Numbers of one kind do not meet those of another.
+    /// The bits that keep numbers of different kinds apart.
     fn uuid(self) -> u64 {
         match self {
             Track::Cpu(cpu) => 1 << 32 | u64::from(cpu),
@@ -121,25 +124,25 @@ impl Track {
     }
 }
 
-/// A trace under way. Events are written as they come; the tracks, whose names are known at the
-/// end, by [`Perfetto::finish`].
+/// A trace that is being written. Events are written as they come. [`Perfetto::finish`] writes the
+/// tracks, whose names are known only at the end.
 pub struct Perfetto<W> {
     out: W,
     cpus: BTreeSet<u16>,
-    /// Threads with a track, and their processes, 0 where that is not known.
+    /// Threads with a track, and their processes. 0 where the process is not known.
     threads: BTreeMap<i32, i32>,
     names: BTreeMap<i32, (i32, String)>,
     flows: u64,
 }
 
 impl<W: Write> Perfetto<W> {
-    /// An empty one.
+    /// An empty trace.
     pub fn new(out: W) -> Perfetto<W> {
         let (cpus, threads, names) = Default::default();
         Perfetto { out, cpus, threads, names, flows: 0 }
     }
 
-    /// Adds what happened.
+    /// Adds a moment to the trace.
     pub fn add(&mut self, moment: Moment) -> io::Result<()> {
         match moment {
             Moment::Fault { tid, pid, begin, end, label, confidence, address } => {
@@ -198,7 +201,7 @@ impl<W: Write> Perfetto<W> {
         self.out.write_all(&encoded(packet))
     }
 
-    /// The tracks, which come before the events, and the events' writer.
+    /// Returns the tracks, which come before the events, and the writer of the events.
     pub fn finish(self) -> (Vec<u8>, W) {
         let mut tracks = Vec::new();
         let mut describe = |track: Track, with: TrackDescriptor| {
@@ -213,7 +216,7 @@ impl<W: Write> Perfetto<W> {
         let mut processes = BTreeSet::new();
         for (tid, pid) in &self.threads {
             let (known, name) = self.names.get(tid).cloned().unwrap_or_default();
-            // A thread whose process is not known is one of its own.
+            // A thread whose process is not known is treated as a process.
             let pid = [*pid, known, *tid].into_iter().find(|pid| *pid != 0);
             let thread = ThreadDescriptor { pid, tid: Some(*tid), thread_name: Some(name) };
             let thread = Some(thread);

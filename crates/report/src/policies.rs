@@ -14,14 +14,17 @@ pub fn remark(row: &KernelRow) -> Option<String> {
     }
 }
 
-/// The policies, and what each of `rows` has for them, as a JSON document (docs/schema/policies.schema.json).
-pub fn json(rows: &[KernelRow]) -> Value {
-    let policies: Vec<Value> = POLICIES
+/// The policies of [`POLICIES`] with these numbers, and the values that each of `rows` has for
+/// them, as a JSON document (docs/schema/policies.schema.json).
+pub fn json(rows: &[KernelRow], asked: &[usize]) -> Value {
+    let policies: Vec<Value> = asked
         .iter()
-        .map(|policy| {
+        .map(|at| {
+            let policy = &POLICIES[*at];
             let values: BTreeMap<&str, &str> = policy.values.iter().copied().collect();
             json!({
                 "name": policy.name,
+                "group": policy.group,
                 "summary": policy.summary,
                 "source": policy.source,
                 "values": values,
@@ -33,7 +36,7 @@ pub fn json(rows: &[KernelRow]) -> Value {
         .map(|row| {
             let words = row.policies.words();
             let values: BTreeMap<&str, &str> =
-                POLICIES.iter().map(|policy| policy.name).zip(words).collect();
+                asked.iter().map(|at| (POLICIES[*at].name, words[*at])).collect();
             json!({ "name": row.name, "remark": remark(row), "policies": values })
         })
         .collect();

@@ -1,4 +1,4 @@
-//! The text of one target's run: every counter, with what it means.
+//! The text of one target's run: every counter with its meaning.
 
 use crate::answer;
 use crate::compare::{Comparison, Outcome, Ran, Target};
@@ -22,7 +22,6 @@ pub fn text(comparison: &Comparison, style: Style, detail: Detail) -> String {
 }
 
 fn target_text(comparison: &Comparison, target: &Target, style: Style, detail: Detail) -> String {
-    let name = &comparison.program.name;
     let ran = match &target.outcome {
         Outcome::Ran(ran) => ran,
         Outcome::Unavailable { reason, help } => {
@@ -31,17 +30,43 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style, detail: D
             return reason + &help.collect::<String>();
         }
     };
-    let rounds = count(ran.account.total, "round");
-    let release = ran.run.release.as_ref().map(|r| format!(" ({r})")).unwrap_or_default();
-    let head = format!("{} on {}{release}, {rounds}", style.bold(name), target.name);
+    let head = heading(comparison, target, ran, style);
     let mut text = style.wrap(&head, 6) + "\n";
     if let Some(remark) = &target.remark {
         text += &format!("{}: {remark}\n", target.name);
     }
-    text += &style.wrap(&format!("needless in each round: {}", answer::of_run(ran)), 6);
+    text += &style.wrap(&needless(ran), 6);
     text += "\n\n";
     text += &counters(target, style, detail);
     text.push('\n');
+    for line in lines(comparison, target, ran, style, detail) {
+        text += &format!("\n{}", style.wrap(&line, 6));
+    }
+    text.push('\n');
+    text
+}
+
+/// What ran where, and how often: `cow-reuse on live (6.18.44), 100 rounds`.
+pub(crate) fn heading(comparison: &Comparison, target: &Target, ran: &Ran, style: Style) -> String {
+    let name = &comparison.program.name;
+    let rounds = count(ran.account.total, "round");
+    let release = ran.run.release.as_ref().map(|r| format!(" ({r})")).unwrap_or_default();
+    format!("{} on {}{release}, {rounds}", style.bold(name), target.name)
+}
+
+/// The answer of a run.
+pub(crate) fn needless(ran: &Ran) -> String {
+    format!("needless in each round: {}", answer::of_run(ran))
+}
+
+/// What is said of a run under its table.
+pub(crate) fn lines(
+    comparison: &Comparison,
+    target: &Target,
+    ran: &Ran,
+    style: Style,
+    detail: Detail,
+) -> Vec<String> {
     let mut lines = Vec::new();
     if detail == Detail::Answer {
         lines.extend(zeros(ran));
@@ -58,14 +83,11 @@ fn target_text(comparison: &Comparison, target: &Target, style: Style, detail: D
     }));
     lines.extend(real_remarks(&target.name, ran));
     lines.extend(ran.run.release.is_some().then(|| witness(target)).flatten());
-    for line in lines {
-        text += &format!("\n{}", style.wrap(&line, 6));
-    }
-    text.push('\n');
-    text
+    lines
 }
 
-/// One line per process, if there are several: all that it did, and what of it was needless.
+/// One line for each process, if there are several: everything that it did, and how much was
+/// needless.
 fn process_lines(comparison: &Comparison, ran: &Ran) -> Vec<String> {
     let processes = &comparison.program.processes;
     if processes.len() < 2 {
@@ -106,20 +128,25 @@ fn zeros(ran: &Ran) -> Option<String> {
     (!names.is_empty()).then(|| format!("0 in every round: {}", names.join(", ")))
 }
 
-/// One line per counter; in an answer, per counter that is not 0.
-fn counters(target: &Target, style: Style, detail: Detail) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(style.width)
-        .force_no_tty();
-    if style.color {
-        table.enforce_styling();
-    }
-    let Some(ran) = target.ran() else { return String::new() };
-    let listed = |counter: &Counter| detail == Detail::All || !is_zero(ran, *counter);
-    for &counter in Counter::ALL.iter().filter(|counter| listed(counter)) {
+/// A counter of a run: its value, how far rounds differ in it, and what it means.
+pub(crate) struct CounterRow {
+    /// The counter.
+    pub counter: Counter,
+    /// Its most frequent value, or its median; `?` if it is unknown.
+    pub value: String,
+    /// What marks it as the model's.
+    pub star: &'static str,
+    /// How far rounds differ; empty if they do not.
+    pub range: String,
+    /// What it counts, or why it is unknown.
+    pub remark: String,
+}
+
+/// A row for each counter; in an answer, for each counter that is not 0.
+pub(crate) fn counter_rows(target: &Target, detail: Detail) -> Vec<CounterRow> {
+    let Some(ran) = target.ran() else { return Vec::new() };
+    let listed = |counter: &&Counter| detail == Detail::All || !is_zero(ran, **counter);
+    let row = |&counter: &Counter| {
         let (value, range) = match ran.account.spread(counter) {
             _ if counter == Counter::Cycles => cycles(&ran.account.cycles()),
             None => ("?".to_owned(), String::new()),
@@ -137,11 +164,31 @@ fn counters(target: &Target, style: Style, detail: Detail) -> String {
         if counter == Counter::Faults {
             remark = class_remark(target).unwrap_or(remark);
         }
-        let value = value + star(ran, counter.name());
+        CounterRow { counter, value, star: star(ran, counter.name()), range, remark }
+    };
+    Counter::ALL.iter().filter(listed).map(row).collect()
+}
+
+/// The rows of the counters as a table.
+fn counters(target: &Target, style: Style, detail: Detail) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(style.width)
+        .force_no_tty();
+    if style.color {
+        table.enforce_styling();
+    }
+    if target.ran().is_none() {
+        return String::new();
+    }
+    for CounterRow { counter, value, star, range, remark } in counter_rows(target, detail) {
+        let value = value + star;
         let remark = Cell::new(range + &remark).add_attribute(Attribute::Dim);
         table.add_row([Cell::new(counter.name()), Cell::new(value), remark]);
     }
-    // Only what a counter means may take several lines.
+    // Only the meaning of a counter may take several lines.
     for column in table.column_iter_mut().take(2) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }

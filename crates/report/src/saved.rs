@@ -1,5 +1,5 @@
-//! Two saved results side by side (`needless compare a.json b.json`). What was asked for and the machine come first,
-//! because they mostly are the reason for the other differences.
+//! Compares two saved results (`needless compare a.json b.json`). What was asked for and the
+//! machine come first, because they are mostly the reason for the other differences.
 
 use crate::SCHEMA_VERSION;
 use crate::compare::{self, Comparison, Outcome, Ran};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A document of `run` or `compare`, as far as it is compared.
+/// The part of a document of `run` or `compare` that is compared.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Saved {
     scenario: Scenario,
@@ -59,27 +59,28 @@ struct Cycles {
     interval_95: Option<(u64, u64)>,
 }
 
-/// Why a text is no saved result.
+/// Why a text is not a saved result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotSaved {
-    /// It is no JSON, or that of something else.
+    /// The text is not JSON, or is another document.
     #[error(
         "it is not what `needless run --format json` or `needless compare --format json` print: {0}"
     )]
     Other(String),
-    /// Another version wrote it.
+    /// Another version of the program wrote it.
     #[error("its format has version {found}; this is version {SCHEMA_VERSION}")]
     Version {
-        /// The text's.
+        /// The version of the text.
         found: u64,
     },
 }
 
 impl Saved {
-    /// A run, as it would be saved.
+    /// A run as it would be saved.
     ///
     /// # Errors
-    /// The document of a run is not what is read here: a mistake of this program.
+    /// Returns an error if the document of a run cannot be read here, which is a mistake of this
+    /// program.
     pub fn of(program: &Program, target: &str, ran: &Ran) -> Result<Saved, NotSaved> {
         let outcome = Outcome::Ran(Box::new(ran.clone()));
         let target = compare::Target { name: target.to_owned(), remark: None, outcome };
@@ -114,7 +115,8 @@ impl Saved {
     }
 }
 
-/// A document whose strings and keys are names on one visible line: somebody else may have written it.
+/// The document, with each string and key as a name on one visible line: somebody else may have
+/// written it.
 fn shown(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(foreign::line(&text).into_owned()),
@@ -127,59 +129,59 @@ fn shown(value: Value) -> Value {
     }
 }
 
-/// Something that is not the same in both; `None`: it is not there.
+/// Something that differs. `None` where a result does not have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// What differs.
+    /// The name of the thing that differs.
     pub name: String,
-    /// The first result's.
+    /// The value in the first result.
     pub first: Option<String>,
-    /// The second one's.
+    /// The value in the second result.
     pub second: Option<String>,
 }
 
 impl Row {
-    /// Whether it is a number of things that happened, to this program: no time, no text, no
-    /// counter of the whole machine that moves by itself.
+    /// Whether the row counts something that happened to this program. Times, text, and counters of
+    /// the whole machine that move by themselves do not.
     pub fn is_counted(&self) -> bool {
         let others = [Counter::Cycles.name(), "sequence"].contains(&self.name.as_str());
         !others && !self.name.starts_with("vmstat nr_tlb")
     }
 }
 
-/// How two runs differ.
+/// The differences of two runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Runs {
-    /// Both targets.
+    /// The names of both targets.
     pub targets: [String; 2],
-    /// Why one of them tells nothing, if so.
+    /// Why one of them shows nothing, if so.
     pub silent: Option<String>,
-    /// What differs in their machines and kernels, what decides most first.
+    /// The differences of their machines and kernels, those with the most influence first.
     pub environment: Vec<Row>,
-    /// Of that what is never the same twice.
+    /// The differences of the environment that no two runs have the same.
     pub passing: Vec<Row>,
     /// Figures that differ.
     pub figures: Vec<Row>,
-    /// Whether the intervals of the cycles' medians overlap, where both have one.
+    /// Whether the intervals of the cycles' medians overlap. `None` unless both have one.
     pub cycles_overlap: Option<bool>,
 }
 
-/// How two saved results differ.
+/// The differences of two saved results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Differences {
-    /// What was asked for.
+    /// The differences in what was asked for.
     pub scenario: Vec<Row>,
-    /// Runs that belong together: on targets of the same name, or the only ones.
+    /// Pairs of runs: on targets of the same name, or the only ones.
     pub runs: Vec<Runs>,
-    /// Targets that are in one of them.
+    /// Targets that only one of the results has.
     pub alone: Vec<String>,
 }
 
-/// What of the environment comes first: it decides what a kernel does about memory.
+/// The parts of the environment that come first: they decide what a kernel does with memory.
 const FIRST: [&str; 9] =
     ["kernel.release", "thp.", "config.", "vm.", "swap.", "numa.", "cpu.", "tlb", "vulnerability."];
 
-/// What is never the same twice.
+/// The parts of the environment that no two runs have the same.
 const PASSING: [&str; 4] = ["load", "pressure.", "cycles pass", "during the run: "];
 
 /// Compares two results.
@@ -244,7 +246,7 @@ fn runs(first: &Target, second: &Target) -> Runs {
 }
 
 impl Target {
-    /// A figure that is none: figures are numbers from 0 on, or unknown.
+    /// The name of a figure that is not one. A figure is a number from 0 on, or unknown.
     fn no_figure(&self) -> Option<&str> {
         let is_figure =
             |value: &Value| value.is_null() || value.as_f64().is_some_and(|number| number >= 0.0);
@@ -255,7 +257,7 @@ impl Target {
         wrong.map(|(name, _)| name.as_str())
     }
 
-    /// Its figures by name; those that are unknown are left out.
+    /// The known figures by name.
     fn figures(&self) -> BTreeMap<String, String> {
         let mut figures = BTreeMap::new();
         for (name, value) in &self.per_round {
@@ -274,7 +276,7 @@ impl Target {
     }
 }
 
-/// What is not the same, by name.
+/// The values that differ, by name.
 fn rows(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> Vec<Row> {
     let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     let row = |name: &String| Row {
@@ -285,7 +287,7 @@ fn rows(first: &BTreeMap<String, String>, second: &BTreeMap<String, String>) -> 
     names.into_iter().map(row).filter(|row| row.first != row.second).collect()
 }
 
-/// The differences as text; `names`: those of the two files.
+/// The differences as text. `names` are those of the two files.
 pub fn text(differences: &Differences, names: [&str; 2], style: Style) -> String {
     let Differences { scenario, runs, alone } = differences;
     let mut parts = Vec::new();

@@ -3,13 +3,13 @@
 use needless_model::rng::SplitMix64;
 use serde::Serialize;
 
-/// Resamples drawn for an interval.
+/// The number of resamples for an interval.
 const RESAMPLES: usize = 1000;
 
 /// The fewest samples for which an interval is given.
 const LEAST_SAMPLES: usize = 10;
 
-/// Samples used for the interval; of more, every n-th is taken.
+/// The number of samples used for the interval. If there are more, every n-th is taken.
 const MOST_SAMPLES: usize = 2000;
 
 /// A median and the interval that holds it with 95% confidence.
@@ -17,14 +17,14 @@ const MOST_SAMPLES: usize = 2000;
 pub struct Median {
     /// The median.
     pub median: u64,
-    /// The interval's ends; `None` with fewer than ten samples.
+    /// The interval's ends. `None` with fewer than ten samples.
     pub interval_95: Option<(u64, u64)>,
-    /// How many samples there were.
+    /// The number of samples.
     pub samples: usize,
 }
 
-/// The median of `samples` with a percentile-bootstrap interval; `None` without samples. The
-/// same samples give the same interval.
+/// The median of `samples`, with a percentile-bootstrap interval. `None` without samples. The same
+/// samples give the same interval.
 pub fn median(samples: &[u64]) -> Option<Median> {
     let median = middle(&mut samples.to_vec())?;
     Some(Median { median, interval_95: interval(samples), samples: samples.len() })

@@ -1,9 +1,9 @@
-//! Which policy explains the step from one kernel row to the next.
+//! Finds the policy that explains the step from one kernel row to the next.
 //!
-//! Found by trying: each policy in which two rows differ is changed alone in the older row, and
-//! the outcome is compared with the newer row's. Where no single one does it, policies are left
-//! out of the full set one by one as long as the outcome holds, which leaves a set that cannot
-//! be made smaller by leaving one more out.
+//! It tries: each policy in which two rows differ is changed alone in the older row, and the result
+//! is compared with the newer row's. If no single policy explains it, policies are left out of the
+//! full set one by one as long as the result holds. The set that remains cannot be made smaller by
+//! leaving one more out.
 
 use needless_model::account::Account;
 use needless_model::counters::Counter;
@@ -12,8 +12,8 @@ use needless_model::policy::POLICIES;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The counters that steps are explained by. (Minor faults only where they turn to major ones, or
-/// back: else they change as faults do.)
+/// The counters that steps explain. (Minor faults are explained only where they become major ones,
+/// or the reverse. Otherwise they change as faults do.)
 pub const EXPLAINED: [Counter; 8] = [
     Counter::Faults,
     Counter::MinorFaults,
@@ -30,9 +30,9 @@ pub const EXPLAINED: [Counter; 8] = [
 pub struct Difference {
     /// The policy's name.
     pub policy: String,
-    /// Its value in the older row.
+    /// The policy's value in the older row.
     pub from: String,
-    /// Its value in the newer row.
+    /// The policy's value in the newer row.
     pub to: String,
 }
 
@@ -43,36 +43,36 @@ pub struct Step {
     pub from: String,
     /// The newer row.
     pub to: String,
-    /// What changed per round, and what explains it. Empty: nothing changed.
+    /// The changes per round, with their explanations. Empty if nothing changed.
     pub changes: Vec<Change>,
 }
 
 /// Changes that have one explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Counter, old and new value.
+    /// The counters, with their old and new values.
     pub counters: Vec<(Counter, u64, u64)>,
-    /// What explains them.
+    /// The explanation of these changes.
     pub explanation: Explanation,
 }
 
-/// What explains a change.
+/// An explanation of a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "kind", content = "policies", rename_all = "snake_case")]
 pub enum Explanation {
-    /// Each of these policies does it alone.
+    /// Each of these policies explains it alone.
     Alone(Vec<Difference>),
-    /// These policies do it together, and none of them can be left out.
+    /// These policies explain it together, and none of them can be left out.
     Together(Vec<Difference>),
-    /// No set of policies does it.
+    /// No set of policies explains it.
     Unexplained,
 }
 
 /// A row that ran: its name as a target, and what its run amounts to.
 pub type RowRan<'a> = (&'a KernelRow, &'a str, &'a Account);
 
-/// What explains each step from one of `rows` to the next. `run` gives the account of the program in another row
-/// (`None`: it cannot run there).
+/// What explains each step from one of `rows` to the next. `run` gives the account of the program
+/// in another row (`None`: it cannot run there).
 pub fn between(
     rows: &[RowRan<'_>],
     mut run: impl FnMut(&KernelRow) -> Option<Account>,
@@ -111,8 +111,9 @@ fn figures(account: &Account) -> Figures {
     EXPLAINED.iter().filter_map(|&c| Some((c, account.typical(c)?))).collect()
 }
 
-/// Explains the step between two rows that differ in `differences`. `run_with` gives the account
-/// of the older row with the policies of these numbers changed (`None`: it cannot run).
+/// Explains the step between two rows that differ in `differences`. `run_with` gives the account of
+/// the older row with the policies of these numbers changed. It gives `None` if that row cannot
+/// run.
 pub fn explain(
     (from, before): (&str, &Account),
     (to, after): (&str, &Account),

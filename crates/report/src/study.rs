@@ -1,7 +1,8 @@
-//! What came of a study: published beside ours, relation by relation.
+//! The results of a study: published figures beside ours, relation by relation.
 //!
-//! Every relation holds, does not, or is not to be had here; the last two with their reason. A figure that is not to
-//! be had has no value, and what is computed from it has none.
+//! Every relation holds, does not hold, or cannot be decided here; the last two have a reason. A
+//! figure that could not be measured here has no value, and neither has anything that is computed
+//! from it.
 
 mod answer;
 mod blocks;
@@ -12,6 +13,7 @@ mod overview;
 mod text;
 
 pub use answer::{MatrixResult, Sentence};
+pub(crate) use blocks::Block;
 pub use contrast::{CaseResult, ContrastResult};
 pub use document::{document, list_document};
 pub use markdown::markdown;
@@ -27,32 +29,36 @@ use std::collections::BTreeMap;
 /// A study that was run.
 #[derive(Clone, Debug)]
 pub struct Studied {
-    /// The study.
+    /// The study itself.
     pub study: Study,
-    /// What came of its parts, as far as they were asked for.
+    /// The results of the parts that were asked for.
     pub parts: Vec<PartResult>,
-    /// Real kernels that told nothing at all for a reason that passes, with the reason.
+    /// Targets that lost runs for a reason that passes; and how many of how many, with the first
+    /// reason.
     pub lost: Vec<(String, String)>,
-    /// This machine.
+    /// The machine that the study ran on.
     pub environment: BTreeMap<String, String>,
-    /// How long it took.
+    /// The time that it took.
     pub seconds: f64,
 }
+
+/// How the reason begins why nothing is said about a relation that held only once of two times.
+pub const NOT_DECIDED: &str = "not decided: measured twice";
 
 /// Whether something holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "standing", content = "reason")]
 pub enum Standing {
-    /// It does.
+    /// It holds.
     Holds,
-    /// It does not: what was found.
+    /// It does not hold. The text says what was found.
     DoesNot(String),
-    /// Nothing can be said here: why.
+    /// It cannot be decided here. The text says why.
     NotHere(String),
 }
 
 impl Standing {
-    /// The word for it.
+    /// The word for this standing.
     pub const fn word(&self) -> &'static str {
         match self {
             Standing::Holds => "holds",
@@ -61,7 +67,7 @@ impl Standing {
         }
     }
 
-    /// Why, if it does not hold or nothing can be said.
+    /// The reason, if it does not hold or cannot be decided.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Standing::Holds => None,
@@ -70,96 +76,99 @@ impl Standing {
     }
 }
 
-/// What came of a part.
+/// The results of a part.
 #[derive(Clone, Debug, Default)]
 pub struct PartResult {
-    /// Its name.
+    /// The part's name.
     pub name: String,
-    /// What it asks, a sentence each.
+    /// What the part asks, one sentence each.
     pub doc: Vec<String>,
-    /// Its runs.
+    /// The results of its runs.
     pub runs: Vec<RunResult>,
-    /// Its cost tables.
+    /// The results of its cost tables.
     pub costs: Vec<CostsResult>,
-    /// What the checker found.
+    /// The results of the checker.
     pub checks: Vec<CheckResult>,
-    /// Runs side by side, by target.
+    /// The tables of runs, by target.
     pub tables: Vec<TableResult>,
     /// Cases that are run under two conditions each.
     pub contrasts: Vec<ContrastResult>,
-    /// Its figures; cells of sweeps are among them.
+    /// The figures of the part, with the cells of sweeps.
     pub figures: Vec<FigureResult>,
-    /// Its sweeps.
+    /// The results of its sweeps.
     pub sweeps: Vec<Sweep>,
-    /// Its relations, those about findings among them.
+    /// The relations of the part, with those about findings.
     pub relations: Vec<RelationResult>,
 }
 
 /// A scenario on its targets.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// Its name.
+    /// The run's name.
     pub name: String,
-    /// What ran, with its values: `cow-reuse, pages=8`.
+    /// The scenario that ran, with its values: `cow-reuse, pages=8`.
     pub scenario: String,
     /// The counters that are shown.
     pub counters: Vec<Counter>,
-    /// The targets.
+    /// The results on each target.
     pub targets: Vec<TargetResult>,
 }
 
 /// A target of a run.
 #[derive(Clone, Debug)]
 pub struct TargetResult {
-    /// As it is named.
+    /// The target's name.
     pub target: String,
-    /// The kernel's release, of a real one.
+    /// The release, if it is a real kernel.
     pub release: Option<String>,
-    /// Its figures per round, by counter.
+    /// The figures per round, by counter.
     pub counts: Vec<Count>,
-    /// Median cycles of the only `measure` block, if there is one and it was timed.
+    /// The median cycles of the `measure` block, if there is only one and it was timed.
     pub cycles: Option<u64>,
-    /// Rounds that equal those of the model's row, of how many, and which row.
+    /// The number of rounds that equal those of the model's row, the number of all rounds, and the
+    /// row.
     pub agreement: Option<(usize, usize, String)>,
-    /// Why it was not decided whether it equals that row, though all that is expected was counted.
+    /// Why it is undecided whether the target equals that row, although everything expected was
+    /// counted.
     pub undecided: Option<String>,
-    /// What was odd the first time, if it was run again and came out right.
+    /// What was wrong with the first run, if this is a second one that came out right.
     pub odd: Option<String>,
-    /// TLB invalidations that an emulator saw in most rounds (arm64's TLBI); `None`: nothing counted them.
+    /// TLB invalidations that an emulator saw in most rounds (arm64's TLBI). `None` if nothing
+    /// counted them.
     pub tlbi: Option<u64>,
-    /// What was needless, with how often in all rounds.
+    /// The needless things, with their number in all rounds.
     pub findings: Vec<(Finding, u64)>,
-    /// How many rounds were run.
+    /// The number of rounds that were run.
     pub rounds: usize,
-    /// Whether it is as expected; `None`: nothing was expected.
+    /// Whether the target is as expected. `None` if nothing was expected.
     pub standing: Option<Standing>,
 }
 
-/// One counter on one target.
+/// The value of one counter on one target.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The counter that is expected.
+    /// The counter's name.
     pub counter: Counter,
-    /// What each round was to count.
+    /// The count that each round should have.
     pub expected: Option<u64>,
-    /// What most rounds counted.
+    /// The count of most rounds.
     pub found: Option<u64>,
     /// Whether that is the model's figure, for rounds with an equal sequence.
     pub transferred: bool,
 }
 
-/// Runs side by side on one target.
+/// A table of runs on one target.
 #[derive(Clone, Debug)]
 pub struct TableResult {
-    /// What it shows.
+    /// What the table shows.
     pub text: String,
-    /// The target.
+    /// The target's name.
     pub target: String,
-    /// What is counted.
+    /// The counters of the columns.
     pub counters: Vec<Counter>,
-    /// By what cycles are divided.
+    /// The number that cycles are divided by.
     pub per: f64,
-    /// The runs.
+    /// The rows of the table.
     pub rows: Vec<TableRow>,
 }
 
@@ -168,27 +177,27 @@ pub struct TableResult {
 pub struct TableRow {
     /// The run's name.
     pub run: String,
-    /// What most rounds counted, or why nothing was.
+    /// The counts of most rounds, or the reason why there are none.
     pub counts: Result<Vec<Option<u64>>, String>,
-    /// Cycles of all blocks of a round, divided: the median over the rounds.
+    /// The cycles of all blocks of a round, divided: the median over the rounds.
     pub cycles: Option<f64>,
 }
 
 /// A cost table.
 #[derive(Clone, Debug)]
 pub struct CostsResult {
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// Whose cycles it is fitted to.
+    /// The target whose cycles it is fitted to.
     pub target: String,
-    /// The prices, with each term's name and meaning; or why there are none.
+    /// The prices, with each term's name and meaning, or the reason why there are none.
     pub prices: Result<Vec<(String, String, Price)>, String>,
-    /// What was measured, and what the prices give.
+    /// The samples: measured cycles, and what the prices predict.
     pub samples: Vec<SampleResult>,
 }
 
 impl CostsResult {
-    /// The largest error of those that were fitted, or held out: `0.04` is 4 %.
+    /// The largest error of the fitted samples, or of those held out: `0.04` is 4 %.
     pub fn worst(&self, held_out: bool) -> Option<f64> {
         let those = self.samples.iter().filter(|sample| sample.held_out == held_out);
         those.map(SampleResult::error).max_by(f64::total_cmp)
@@ -198,113 +207,115 @@ impl CostsResult {
 /// A timed block.
 #[derive(Clone, Debug)]
 pub struct SampleResult {
-    /// Its name.
+    /// The sample's name.
     pub name: String,
-    /// Median cycles.
+    /// The median of the measured cycles.
     pub measured: f64,
-    /// What the prices give.
+    /// The cycles that the prices predict.
     pub predicted: f64,
-    /// Whether it was predicted only.
+    /// Whether it was only predicted, and not fitted.
     pub held_out: bool,
 }
 
 impl SampleResult {
-    /// How far the prediction is off, in proportion.
+    /// The error of the prediction, in proportion.
     pub fn error(&self) -> f64 {
         (self.predicted / self.measured - 1.0).abs()
     }
 }
 
-/// What the checker found.
+/// A result of the checker.
 #[derive(Clone, Debug)]
 pub struct CheckResult {
-    /// The study's name for it.
+    /// The check's name in the study.
     pub name: String,
-    /// The test, with its values.
+    /// The litmus test, with its values.
     pub test: String,
-    /// Where it is argued; empty if nowhere.
+    /// Where the result is argued. Empty if nowhere.
     pub shown: String,
     /// The kernel row.
     pub row: String,
-    /// `holds`, or the property that has to be violated.
+    /// The expected result: `holds`, or the property that has to be violated.
     pub expected: String,
-    /// What was found.
+    /// The result.
     pub found: String,
-    /// States, if it was explored.
+    /// The number of states, if the test was explored.
     pub states: Option<usize>,
-    /// Whether it is as expected.
+    /// Whether the result is as expected.
     pub standing: Standing,
 }
 
-/// A figure.
+/// A figure with its value.
 #[derive(Clone, Debug)]
 pub struct FigureResult {
-    /// Its name.
+    /// The figure's name.
     pub name: String,
-    /// Its value, or why there is none.
+    /// The value, or the reason why there is none.
     pub value: Result<f64, String>,
-    /// Its unit; empty if it is a plain number.
+    /// The unit. Empty if it is a plain number.
     pub unit: String,
-    /// Where it comes from: `published`, `stated: …`, `live`, `a / b`.
+    /// The source of the figure: `published`, `stated: …`, `live`, `a / b`.
     pub origin: String,
-    /// What it is.
+    /// What the figure is.
     pub doc: String,
 }
 
-/// A relation.
+/// The result of a relation.
 #[derive(Clone, Debug)]
 pub struct RelationResult {
-    /// It in words.
+    /// The relation in words.
     pub text: String,
-    /// As it stands in the study: `new / old ~ published`.
+    /// The formula of the study: `new / old ~ published`.
     pub formula: String,
-    /// The two sides, as far as they have values.
+    /// The values of the two sides, if both have one.
     pub sides: Option<(f64, f64)>,
-    /// How far apart they may be, as a factor.
+    /// The factor by which the sides may differ.
     pub within: Option<f64>,
-    /// Whether it holds.
+    /// Whether the relation holds.
     pub standing: Standing,
-    /// How far stated figures may move before it fails.
+    /// How far stated figures may move before the relation fails.
     pub margins: Vec<Margin>,
-    /// From what it follows; empty if it could fail by itself.
+    /// What the relation follows from. Empty if it could fail by itself.
     pub follows: String,
 }
 
 /// How far a stated figure may move, by itself, before a relation fails.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Margin {
-    /// The figure.
+    /// The figure's name.
     pub name: String,
-    /// Its value.
+    /// The figure's value.
     pub value: f64,
-    /// The least with which the relation holds; `None`: a hundredth of it does.
+    /// The least value with which the relation holds. `None`: it holds with a hundredth of the
+    /// value.
     pub least: Option<f64>,
-    /// The most; `None`: a hundred times as much does.
+    /// The largest value with which the relation holds. `None`: it holds with a hundred times the
+    /// value.
     pub most: Option<f64>,
 }
 
 /// How much of a report is printed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum View {
-    /// The answer, what failed and what is not to be had.
+    /// The answer, what failed and what could not be decided here.
     Overview,
-    /// All figures, runs, relations and checks as well.
+    /// In addition, all figures, runs, relations and checks.
     Details,
 }
 
-/// How many things there are of each standing.
+/// The number of things of each standing.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Those that hold.
+    /// The number that hold.
     pub hold: usize,
-    /// Those that do not.
+    /// The number that do not hold.
     pub do_not: usize,
-    /// Those that are not to be had here.
+    /// The number that could not be decided here.
     pub not_here: usize,
 }
 
 impl Totals {
-    /// All of them.
+    /// The number of all of them.
     pub const fn all(self) -> usize {
         self.hold + self.do_not + self.not_here
     }
@@ -334,21 +345,28 @@ impl std::ops::Add for Totals {
     }
 }
 
-/// What was tested, by its kind.
+/// What was tested, by kind.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tested {
     /// Relations that could fail by themselves.
     pub relations: Totals,
     /// Relations that follow from others, and hold.
     pub follow: usize,
-    /// Runs on targets of which something is expected.
+    /// Runs on targets for which something is expected.
     pub targets: Totals,
     /// Litmus tests on kernel rows.
     pub checks: Totals,
 }
 
 impl PartResult {
-    /// What was to hold, wherever it stands.
+    /// Everything that is known of it.
+    pub(crate) fn blocks(&self) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        blocks::of_part(self, &mut blocks);
+        blocks
+    }
+
+    /// The standing of everything that should hold.
     pub fn standings(&self) -> impl Iterator<Item = &Standing> {
         let checks = self.checks.iter().map(|check| &check.standing);
         self.of_targets().chain(checks).chain(self.relations.iter().map(|r| &r.standing))
@@ -359,9 +377,10 @@ impl PartResult {
         targets.filter_map(|target| target.standing.as_ref())
     }
 
-    /// How much of it was tested, and how that ended.
+    /// How much was tested, and with what result.
     pub fn tested(&self) -> Tested {
-        // One that follows is counted apart as long as it holds: a failure counts in any case.
+        // A relation that follows from others is counted apart as long as it holds. A failure
+        // counts in any case.
         let follows = |r: &&RelationResult| !r.follows.is_empty() && r.standing == Standing::Holds;
         let own = self.relations.iter().filter(|relation| !follows(relation));
         Tested {
@@ -374,14 +393,21 @@ impl PartResult {
 }
 
 impl Studied {
-    /// What was to hold, wherever it stands.
+    /// The standing of everything that should hold, in all parts.
     pub fn standings(&self) -> impl Iterator<Item = &Standing> {
         self.parts.iter().flat_map(PartResult::standings)
     }
 
-    /// How many of each there are.
+    /// The number of things of each standing.
     pub fn totals(&self) -> Totals {
         Totals::of(self.standings())
+    }
+
+    /// How many relations were measured twice and held only once.
+    pub fn undecided(&self) -> usize {
+        let relations = self.parts.iter().flat_map(|part| &part.relations);
+        let reasons = relations.filter_map(|relation| relation.standing.reason());
+        reasons.filter(|reason| reason.starts_with(NOT_DECIDED)).count()
     }
 
     /// How much was tested in all parts.
@@ -394,15 +420,20 @@ impl Studied {
         })
     }
 
-    fn blocks(&self, view: View) -> Vec<blocks::Block> {
+    fn blocks(&self, view: View) -> Vec<Block> {
         match view {
             View::Overview => overview::blocks(self),
             View::Details => blocks::details(self),
         }
     }
+
+    /// The answer, what was tested, what failed, and what is not to be had.
+    pub(crate) fn results(&self) -> Vec<Block> {
+        overview::results(self).into_iter().chain(overview::lost(self)).collect()
+    }
 }
 
-/// A number as people read it: whole numbers whole, others with four digits.
+/// A number as text. Whole numbers are written whole, others with four digits.
 pub fn number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return format!("{value:.0}");
@@ -423,9 +454,22 @@ pub(crate) fn with_numbers(relation: &RelationResult) -> String {
     format!("{} {sign} {}{}", number(left), number(right), within.unwrap_or_default())
 }
 
+/// The two sides of a relation, as it stands in the study.
+pub(crate) fn sides(formula: &str) -> (&str, &str) {
+    let words = formula.split(' ').scan(0, |at, word| {
+        let start = *at;
+        *at += word.len() + 1;
+        Some((start, word))
+    });
+    let sign = words.into_iter().find(|(_, word)| SIGNS.contains(word));
+    sign.map_or((formula, ""), |(at, word)| {
+        (formula[..at].trim_end(), formula[at + word.len()..].trim_start())
+    })
+}
+
 const SIGNS: [&str; 7] = ["=", "!=", "<", "<=", ">", ">=", "~"];
 
-/// What is told of this machine, of all that was recorded.
+/// The properties of the machine that reports show.
 pub(crate) const TOLD: [&str; 11] = [
     "kernel.release",
     "cpu.model-name",
@@ -443,6 +487,13 @@ pub(crate) const TOLD: [&str; 11] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relation_has_two_sides() {
+        assert_eq!(sides("new / old ~ sends"), ("new / old", "sends"));
+        assert_eq!(sides("a <= b + c"), ("a", "b + c"));
+        assert_eq!(sides("no sign"), ("no sign", ""));
+    }
 
     #[test]
     fn numbers_are_readable() {

@@ -1,20 +1,20 @@
-//! How text looks: colour, character set, width. Colour never carries meaning alone.
+//! The look of text: colour, character set, width. Colour never carries meaning alone.
 
 use std::fmt::Display;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// How text looks.
+/// The look of text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Whether to use colour.
     pub color: bool,
     /// Whether characters outside ASCII may be used.
     pub unicode: bool,
-    /// Columns to fill at most.
+    /// The largest number of columns to fill.
     pub width: u16,
 }
 
-/// How much a text tells.
+/// How detailed a text is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// The answer, and the figures that support it.
@@ -36,12 +36,12 @@ impl Style {
         self.paint(anstyle::Style::new().bold(), text)
     }
 
-    /// What may be skipped.
+    /// Paints what readers may skip.
     pub fn dim(self, text: impl Display) -> String {
         self.paint(anstyle::Style::new().dimmed(), text)
     }
 
-    /// What needs attention.
+    /// Paints what needs attention.
     pub fn warn(self, text: impl Display) -> String {
         self.paint(anstyle::AnsiColor::Yellow.on_default(), text)
     }
@@ -51,13 +51,13 @@ impl Style {
         if self.unicode { "→" } else { "->" }
     }
 
-    /// `text` in the character set.
+    /// The text in the character set.
     pub fn charset(self, text: &str) -> String {
         if self.unicode { text.to_owned() } else { text.replace('¦', "|").replace('→', "->") }
     }
 
-    /// `text` broken at spaces, continuation lines indented by `indent`. A word that is too long stays
-    /// whole.
+    /// Breaks `text` at spaces and indents continuation lines by `indent`. A word that is too long
+    /// stays whole.
     pub fn wrap(self, text: &str, indent: usize) -> String {
         let indent = " ".repeat(indent);
         let options = Options::new(self.width.into())
@@ -70,12 +70,12 @@ impl Style {
     }
 }
 
-/// Columns that a text takes, of its widest line.
+/// The width of a text's widest line, in columns.
 pub fn columns(text: &str) -> usize {
     text.lines().map(textwrap::core::display_width).max().unwrap_or(0)
 }
 
-/// `1 round`, `2,000 rounds`.
+/// A number with its noun: `1 round`, `2,000 rounds`.
 pub fn count(amount: usize, noun: &str) -> String {
     let plural = if amount == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", number(amount as u64))

@@ -1,7 +1,7 @@
-//! The table of a comparison: one row per target, figures per round.
+//! The table of a comparison: one row for each target, with figures per round.
 //!
-//! `?` is unknown (the reason stands under the table), `*` marks figures transferred from the
-//! model, and where rounds differ the most frequent value stands above its range.
+//! `?` means unknown; the reason is under the table. `*` marks figures transferred from the model.
+//! Where rounds differ, the most frequent value is above its range.
 
 use crate::answer::counts_needless;
 use crate::compare::{Comparison, Outcome, Ran, Target};
@@ -15,11 +15,12 @@ use needless_model::account::Classes;
 use needless_model::counters::{Counter, FAULTS_BY_CLASS};
 use std::ops::Range;
 
-/// Words up to this part of the text's width are kept whole where a table is narrowed; names of functions are not.
+/// In a narrowed table, words up to this share of the text's width (an eighth) are kept whole.
+/// Names of functions are not.
 const WORD_IS_WHOLE: u16 = 8;
 
-/// The comparison's table: with [`Detail::All`] every counter that has a column, else those that
-/// tell targets apart or say what happened.
+/// The comparison's table. With [`Detail::All`] it has every counter that has a column. Otherwise
+/// it has those that tell targets apart or say what happened.
 pub fn table(comparison: &Comparison, style: Style, detail: Detail) -> String {
     let real = comparison.targets.iter().filter_map(Target::ran).any(|ran| ran.reference.is_some());
     let rows = || comparison.targets.iter();
@@ -42,9 +43,9 @@ pub fn table(comparison: &Comparison, style: Style, detail: Detail) -> String {
     side_by_side(&columns, style)
 }
 
-/// The counters that have a column. Cycles have one where anything was timed; how faults count,
-/// and retries, where targets differ in them. An answer leaves out what the answer's sentences
-/// say, and what is 0 on every target.
+/// The counters that have a column. Cycles have one if anything was timed. Minor and major faults,
+/// and retries, have one if targets differ in them. An answer leaves out what its sentences say,
+/// and what is 0 on every target.
 pub(crate) fn counters(comparison: &Comparison, detail: Detail) -> Vec<Counter> {
     let ran = || comparison.targets.iter().filter_map(Target::ran);
     let differ = |counter| {
@@ -65,7 +66,8 @@ pub(crate) fn counters(comparison: &Comparison, detail: Detail) -> Vec<Counter> 
     Counter::ALL.iter().copied().filter(shown).collect()
 }
 
-/// A column as wide as it needs: a figure broken over two lines would read as another.
+/// A column that is as wide as it needs: a figure broken over two lines would read as another
+/// figure.
 struct Column<'a> {
     head: &'a str,
     cells: Vec<String>,
@@ -87,8 +89,8 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Columns side by side, as many as fit; the others stand below, in further tables that begin with
-/// the first column as well.
+/// Puts as many columns side by side as fit. The others are in further tables below, which also
+/// begin with the first column.
 fn side_by_side(columns: &[Column<'_>], style: Style) -> String {
     let Some((first, rest)) = columns.split_first() else { return String::new() };
     let mut tables: Vec<(usize, Vec<&Column<'_>>)> = Vec::new();
@@ -118,8 +120,9 @@ fn one_table(columns: &[&Column<'_>], style: Style) -> String {
     table.trim_fmt()
 }
 
-/// A table whose columns are figures, which end at the right, but for those in `words`. Where it is wider than the text
-/// may be, these are broken, between words where these are short; figures never are.
+/// A table of figures, which are aligned right, except for the columns in `words`. If the table is
+/// wider than the text may be, these columns are broken, between words if the words are short.
+/// Figures are never broken.
 pub(crate) fn plain_table(
     header: &[&str],
     rows: Vec<Vec<String>>,
@@ -173,7 +176,7 @@ fn target_cell(target: &Target) -> String {
     [Some(target.name.clone()), release, state].into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// `6.18.44-fc-v669` as `6.18.44`.
+/// The short release: `6.18.44-fc-v669` becomes `6.18.44`.
 fn short_release(release: &str) -> String {
     release.split(['-', '+']).next().unwrap_or(release).to_owned()
 }
@@ -186,7 +189,7 @@ fn figure(ran: &Ran, counter: Counter) -> String {
     }
 }
 
-/// What marks a figure that is the model's.
+/// The mark of a figure that is the model's.
 pub(crate) fn star(ran: &Ran, name: &str) -> &'static str {
     let transferred = ran.reference.as_ref().is_some_and(|r| r.transferred.contains(name));
     if transferred { "*" } else { "" }
@@ -210,7 +213,7 @@ fn faults_cell(ran: &Ran) -> String {
     }
 }
 
-/// `1 swap-in`, one line per class.
+/// Faults by class, one line each: `1 swap-in`.
 pub(crate) fn class_lines(classes: &Classes) -> Vec<String> {
     classes.iter().map(|(class, count)| format!("{count} {}", class.name())).collect()
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod page;
 
 use common::{comparison, live, live_target, model, model_target, program};
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
 use needless_report::explain::{self, Explanation};
 use needless_report::groups::Group;
+use needless_report::html::{self, Made};
 use needless_report::style::{Detail, columns};
 use needless_report::{Style, agree, doctor, json, jsonl, notes, run};
 use needless_scenario::{Settings, compile, load};
@@ -224,7 +226,8 @@ fn explain_text_live() {
     insta::assert_snapshot!(explain::text(&explanation, UNICODE));
 }
 
-/// The try, where its lock is given back, and the second try, which finds the first one's work.
+/// The try in which the fault gives its lock back, and the second try, which finds the first one's
+/// work done.
 #[test]
 fn explain_text_of_a_retried_fault() {
     let source = load("b_pf3_ext4").unwrap();
@@ -291,6 +294,24 @@ fn agree_json() {
 }
 
 #[test]
+fn agree_page() {
+    let page = html::agree(&agreements(), &Made::default());
+    let (data, figures) = page::checked(&page);
+    let groups = data["targets"][0]["groups"].as_object().unwrap().len();
+    assert_eq!(figures, 5 * groups);
+    for there in [
+        "4 run, 1 exact, 2 differing, 1 undecided",
+        "<td class=\"differs\">1 of 4</td>",
+        "live: refused: undecided: no swap device",
+        "live: 1 scenario not applicable: it has 2 CPUs of 3: wider",
+        "differed in 2 of 3 runs",
+    ] {
+        assert!(page.contains(there), "{there}: {page}");
+    }
+    assert!(page::element(&page, "data").contains("model:6.18"));
+}
+
+#[test]
 fn agree_document() {
     let day = Timestamp::from_second(20_778 * 86_400).unwrap();
     insta::assert_snapshot!(agree::document(&agreements(), Some(1_000_000..=1_009_999), day));
@@ -352,7 +373,7 @@ fn a_target_that_could_not_run_is_told_not_counted() {
     assert!(document["targets"][0].get("per_round").is_none());
 }
 
-/// A run of an emulated kernel whose rounds have `tlbi vale1is` `counts` times.
+/// A run of an emulated kernel whose rounds have this number of `tlbi vale1is`.
 fn emulated(counts: &[u64]) -> Comparison {
     let round = |&count: &u64| Round {
         minor_faults: Some(1),
@@ -403,6 +424,6 @@ fn instructions_that_nobody_counted_are_unknown() {
     assert!(text.contains("instructions: unknown: there is no plugin"), "{text}");
     let groups = &json::comparison(&comparison)["targets"][0]["instructions"];
     assert_eq!(groups.as_array().map(Vec::len), Some(0));
-    // Where nobody means to count them, nothing is said.
+    // If the target does not count them, nothing is said.
     assert!(!run::text(&common::comparison(), UNICODE, ANSWER).contains("instructions"));
 }

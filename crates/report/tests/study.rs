@@ -1,21 +1,25 @@
 //! A study's report in every format.
 #![allow(clippy::unwrap_used)]
 
+mod page;
+
 use needless_model::counters::Counter;
 use needless_model::site::Site;
 use needless_model::verdict::{Finding, Needless, Reason};
 use needless_report::Style;
 use needless_report::cost::Price;
+use needless_report::html::{self, Made};
 use needless_report::saved::Row;
 use needless_report::study::{
-    CaseResult, CheckResult, ContrastResult, CostsResult, Count, FigureResult, Margin, PartResult,
-    RelationResult, RunResult, SampleResult, Standing, Studied, TargetResult, Tested, Totals, View,
-    document, list_document, list_text, markdown, text,
+    CaseResult, CheckResult, ContrastResult, CostsResult, Count, FigureResult, Margin, NOT_DECIDED,
+    PartResult, RelationResult, RunResult, SampleResult, Standing, Studied, TargetResult, Tested,
+    Totals, View, document, list_document, list_text, markdown, text,
 };
 use needless_scenario::Source;
 use needless_scenario::study::{Study, parse};
 
 const UNICODE: Style = Style { color: false, unicode: true, width: 100 };
+const WIDE: Style = Style { width: 200, ..UNICODE };
 
 fn study() -> Study {
     let text = "study \"copies\" {
@@ -61,7 +65,7 @@ fn target(name: &str, found: u64, expected: u64, standing: Standing) -> TargetRe
         cycles: real.then_some(886),
         agreement: real.then(|| (100, 100, "model:6.18".into())),
         undecided: None,
-        odd: real.then(|| "1 of 100 rounds was odd the first time".into()),
+        odd: real.then(|| "1 of 100 rounds was odd the first time, none when repeated".into()),
         tlbi: None,
         findings: vec![(finding, 100)],
         rounds: 100,
@@ -244,7 +248,8 @@ fn part() -> PartResult {
 fn studied() -> Studied {
     let environment = [("kernel.release", "6.18.44"), ("cpu.online", "0-1"), ("load", "0.1")];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let lost = vec![("live,events=off".to_owned(), "another live run is going on".to_owned())];
+    let lost = "2 of 9 runs: another live run is going on";
+    let lost = vec![("live,events=off".to_owned(), lost.to_owned())];
     let (study, environment) = (study(), environment.into());
     Studied { study, parts: vec![part()], lost, environment, seconds: 4.2 }
 }
@@ -260,13 +265,49 @@ fn everything_is_counted() {
         checks: Totals { hold: 0, do_not: 1, not_here: 1 },
     };
     assert_eq!(studied().tested(), tested);
-    // What follows is counted apart as long as it holds.
+    // A relation that follows from others is counted apart as long as it holds.
     let mut following = studied();
     following.parts[0].relations.iter_mut().for_each(|r| r.follows = "by construction".into());
     let tested = following.tested();
     assert_eq!((tested.follow, tested.relations.hold, tested.relations.do_not), (1, 0, 1));
     let costs = &part().costs[0];
     assert!(costs.worst(false).unwrap() < 0.034 && costs.worst(true).unwrap() > 0.077);
+}
+
+/// An emulator counts invalidations in place of flushes: no `?` asks for these.
+#[test]
+fn invalidations_take_the_place_of_flushes() {
+    let line = |found, tlbi| {
+        let mut studied = studied();
+        let count = |counter| Count { counter, expected: None, found, transferred: false };
+        let target = target("kernel:6.12/arm64", 0, 0, Standing::Holds);
+        let counts = [Counter::Faults, Counter::Shootdowns, Counter::Flushes].map(count).into();
+        let run = &mut studied.parts[0].runs[0];
+        run.counters = vec![Counter::Faults, Counter::Shootdowns, Counter::Flushes];
+        run.targets = vec![TargetResult { counts, tlbi, ..target }];
+        let text = text(&studied, View::Details, WIDE);
+        let line = text.lines().find(|line| line.starts_with("kernel:6.12/arm64 ")).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // The other columns are the standing, the cycles and the rounds that equal the model's.
+    let name = "kernel:6.12/arm64 (6.18.44) yes";
+    assert_eq!(line(None, Some(32)), format!("{name} ? 32 886 100/100"));
+    assert_eq!(line(Some(3), Some(32)), format!("{name} 3 3 3 32 886 100/100"));
+    assert_eq!(line(None, None), format!("{name} ? ? ? 886 100/100"));
+}
+
+/// Status 3 is explained: by runs that were lost, and by relations that held once.
+#[test]
+fn what_is_undecided_is_told_last() {
+    let mut studied = studied();
+    let reason = format!("{NOT_DECIDED}, it did not hold the first time only");
+    studied.parts[0].relations[2].standing = Standing::NotHere(reason);
+    assert_eq!(studied.undecided(), 1);
+    let text = text(&studied, View::Overview, WIDE);
+    let end = "UNDECIDED (status 3): live,events=off lost 2 of 9 runs: another live run is going on; run it again
+UNDECIDED (status 3): 1 relation held only once of two times; run it again
+";
+    assert!(text.ends_with(end), "{text}");
 }
 
 #[test]
@@ -290,6 +331,33 @@ fn study_text_in_ascii() {
 #[test]
 fn study_markdown() {
     insta::assert_snapshot!(markdown(&studied(), View::Details));
+}
+
+#[test]
+fn study_page() {
+    let page = html::study(&studied(), &Made::default());
+    let (data, figures) = page::checked(&page);
+    assert_eq!(data["study"], "copies");
+    assert_eq!(figures, 6, "two sides of three relations");
+    let first = page.split("<section id=\"picture\"").next().unwrap();
+    for there in ["<dt>How much?</dt>", "399935 shootdowns were published.", "<dt>Is it safe?</dt>"]
+    {
+        assert!(first.contains(there), "{there}: {first}");
+    }
+    for there in [
+        "Needless in a round: one (cow-reuse, pages=1)",
+        "needless: shootdown 1",
+        "Published beside ours, relation by relation",
+        "holds: as many as were published",
+        "ours: 4",
+        "sends / 100000: 3.999",
+        "class=\"wide\"",
+        "Every figure of the part shootdowns",
+        "UNDECIDED (status 3): live,events=off lost 2 of 9 runs",
+    ] {
+        assert!(page.contains(there), "{there}");
+    }
+    assert!(page::element(&page, "data").contains("6.18.44"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The system calls that a scenario is made of.
+//! Makes the system calls of scenarios.
 
 use crate::files::Files;
 use crate::sys::{bytes, pointer};
@@ -12,9 +12,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::{fs, io};
 
-/// Asks the kernel; `told`: of which pages it tells that they were stored to.
-///
-/// `answered`: what it answers for a page.
+/// Makes a call. It calls `told` with each range of pages that the kernel reports as written, and
+/// `answered` with what the kernel reports for a page.
 pub fn ask(
     call: Call,
     files: &Files,
@@ -55,7 +54,7 @@ pub fn ask(
         Call::UffdFill { pages, how } => userfaultfd::fill(pages, how),
         Call::UffdMove { pages, to } => userfaultfd::move_pages(pages, to.pages.start),
         Call::PagemapScan { pages, protect } => pagemap_scan::scan(pages, protect, told),
-        // 2: the shrinkers, of which one splits large folios (mm/vmscan.c:drop_slab).
+        // 2 runs the shrinkers. One of them splits large folios (mm/vmscan.c:drop_slab).
         Call::SplitDeferred => fs::write("/proc/sys/vm/drop_caches", "2"),
         Call::UffdAnswer { .. }
         | Call::Reclaim { .. }
@@ -67,14 +66,14 @@ pub fn ask(
         | Call::Unpin { .. } => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "runs in the model only"))
         }
-        // Whoever asks gives up its turn (crates/runner/src/exec.rs).
+        // crates/runner/src/exec.rs carries these out.
         Call::Fork { .. } | Call::Wait { .. } | Call::Exec | Call::Sigaction => {
             Err(io::Error::new(io::ErrorKind::Unsupported, "is no single call"))
         }
     }
 }
 
-/// What this kernel does not have, if that is why it refused the call.
+/// The feature that this kernel lacks, if the kernel refused the call because of that.
 pub fn missing(call: Call, errno: Option<i32>) -> Option<&'static str> {
     match call {
         Call::Advise { advice: Advice::PopulateRead | Advice::PopulateWrite, .. }
@@ -177,7 +176,7 @@ fn prot_bits(prot: Prot) -> i32 {
     }
 }
 
-/// What is written to `clear_refs`.
+/// The number to write to `clear_refs`.
 const fn number_of(refs: Refs) -> &'static str {
     match refs {
         Refs::Accessed => "1",
@@ -189,13 +188,13 @@ fn check(status: i32) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What was stored to files is on their disks when this returns.
+/// Writes what was stored to the pages' files to their disks, and waits for it.
 fn sync(pages: PageRange) -> io::Result<()> {
-    // SAFETY: only writes what is mapped there to its files.
+    // SAFETY: msync only writes the contents of mapped pages to their files.
     check(unsafe { libc::msync(pointer(pages.start), bytes(pages), libc::MS_SYNC) })
 }
 
-/// Maps an area with what its backing says.
+/// Maps an area as its backing says.
 fn map_area(area: Extent, prot: Prot, files: &Files) -> io::Result<()> {
     match area.backing {
         Backing::Anonymous => map_anonymous(area.pages, prot),
@@ -208,12 +207,12 @@ fn map_area(area: Extent, prot: Prot, files: &Files) -> io::Result<()> {
     }
 }
 
-/// `mmap` of private anonymous memory at a fixed place where nothing is mapped yet.
+/// Maps private anonymous memory at a fixed place where nothing is mapped yet.
 pub fn map_anonymous(range: PageRange, prot: Prot) -> io::Result<()> {
     map(range, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, (-1, 0))
 }
 
-/// `mmap` at a fixed place where nothing is mapped yet: of a file from an offset on, or of none.
+/// Maps a file from an offset on, or no file, at a fixed place where nothing is mapped yet.
 fn map(range: PageRange, prot: Prot, kind: i32, (file, offset): (i32, i64)) -> io::Result<()> {
     let flags = kind | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing of ours is lost.
@@ -233,7 +232,7 @@ fn map(range: PageRange, prot: Prot, kind: i32, (file, offset): (i32, i64)) -> i
     Ok(())
 }
 
-/// What of the runner itself lies in the range, by `/proc/self/maps`, if anything does.
+/// The part of the runner that lies in the range, if any does, from `/proc/self/maps`.
 fn owner(range: PageRange) -> Option<String> {
     let (start, end) = (range.start.address(), range.end.address());
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -242,7 +241,7 @@ fn owner(range: PageRange) -> Option<String> {
         let (from, to) = words.next()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let overlaps = number(from)? < end && start < number(to)?;
-        // The scenario's own areas have no name, or that of a file that was deleted.
+        // The scenario's own areas have no name, or the name of a deleted file.
         let name = words.nth(4)?;
         let own = name.starts_with('[') || name.ends_with("needless-runner");
         (overlaps && own).then(|| format!("0x{from} to 0x{to}, {name}"))
@@ -258,41 +257,41 @@ fn taken(owner: &str) -> io::Error {
     )
 }
 
-/// `munmap`
+/// Calls `munmap`.
 pub fn unmap(range: PageRange) -> io::Result<()> {
-    // SAFETY: the range lies in the scenario's areas, in which no object of ours lives.
+    // SAFETY: the range lies in the scenario's areas, and no object of the runner lives there.
     check(unsafe { libc::munmap(pointer(range.start), bytes(range)) })
 }
 
-/// `mprotect`
+/// Calls `mprotect`.
 pub fn protect(range: PageRange, prot: Prot) -> io::Result<()> {
-    // SAFETY: as for `unmap`.
+    // SAFETY: the range lies in the scenario's areas, and no object of the runner lives there.
     check(unsafe { libc::mprotect(pointer(range.start), bytes(range), prot_bits(prot)) })
 }
 
-/// `mlock`, or `mlock2` with `MLOCK_ONFAULT`.
+/// Calls `mlock`, or `mlock2` with `MLOCK_ONFAULT`.
 fn lock(range: PageRange, on_fault: bool) -> io::Result<()> {
     let flags = if on_fault { libc::MLOCK_ONFAULT } else { 0 };
-    // SAFETY: as for `unmap`.
+    // SAFETY: the range lies in the scenario's areas, and no object of the runner lives there.
     check(unsafe { libc::mlock2(pointer(range.start), bytes(range), flags as _) })
 }
 
-/// `munlock`
+/// Calls `munlock`.
 fn unlock(range: PageRange) -> io::Result<()> {
-    // SAFETY: as for `unmap`.
+    // SAFETY: the range lies in the scenario's areas, and no object of the runner lives there.
     check(unsafe { libc::munlock(pointer(range.start), bytes(range)) })
 }
 
-/// `mremap` of the whole range to `to`.
+/// Moves the whole range to `to` (`mremap`).
 pub fn remap(range: PageRange, to: Vpn) -> io::Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let size = bytes(range);
-    // SAFETY: as for `unmap`; the destination lies in the scenario's areas too.
+    // SAFETY: both ranges lie in the scenario's areas, and no object of the runner lives there.
     let at = unsafe { libc::mremap(pointer(range.start), size, size, flags, pointer(to)) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The number of an advice.
+/// The kernel's number for an advice.
 const fn number(advice: Advice) -> i32 {
     match advice {
         Advice::DontNeed => libc::MADV_DONTNEED,
@@ -315,24 +314,25 @@ const fn number(advice: Advice) -> i32 {
 const MADV_GUARD_INSTALL: i32 = 102;
 const MADV_GUARD_REMOVE: i32 = 103;
 
-/// Whether the kernel knows an advice: about nothing, it refuses only what it does not know (mm/madvise.c:madvise_behavior_valid).
+/// Whether the kernel knows an advice. `madvise` of an empty range refuses only an unknown advice
+/// (mm/madvise.c:madvise_behavior_valid).
 fn knows(advice: Advice) -> bool {
-    // SAFETY: no memory is named.
+    // SAFETY: the range is empty.
     check(unsafe { libc::madvise(std::ptr::null_mut(), 0, number(advice)) }).is_ok()
 }
 
-/// The same of advice about several ranges (mm/madvise.c:process_madvise).
+/// Whether `process_madvise` knows an advice (mm/madvise.c:process_madvise).
 fn knows_of_ranges(advice: Advice) -> bool {
     advise_ranges(std::iter::empty(), advice).is_ok()
 }
 
-/// `madvise`
+/// Calls `madvise`.
 pub fn advise(range: PageRange, advice: Advice) -> io::Result<()> {
-    // SAFETY: as for `unmap`.
+    // SAFETY: the range lies in the scenario's areas, and no object of the runner lives there.
     check(unsafe { libc::madvise(pointer(range.start), bytes(range), number(advice)) })
 }
 
-/// `process_madvise` of the process itself. Nothing is allocated.
+/// Calls `process_madvise` for this process. Allocates nothing.
 fn advise_ranges(
     ranges: impl ExactSizeIterator<Item = PageRange>,
     advice: Advice,
@@ -347,7 +347,8 @@ fn advise_ranges(
         rustix::process::getpid(),
         rustix::process::PidfdFlags::empty(),
     )?;
-    // SAFETY: as for `unmap`; so many of `parts` were written, for there are at most as many.
+    // SAFETY: the ranges lie in the scenario's areas. The first `count` of `parts` were written,
+    // because there are no more ranges than parts.
     let advised = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,

@@ -1,5 +1,5 @@
-//! What kind of fault was it? Told from what can be seen of it, and from what this run saw of
-//! the page before.
+//! Finds the class of a fault, from what can be seen of the fault and from earlier faults on its
+//! page in this run.
 //!
 //! | exception | flush inside | page came from | class |
 //! |---|---|---|---|
@@ -18,41 +18,41 @@
 //! | present, write | none | | reuse |
 //! | anything else | | | unknown |
 //!
-//! The page's origin is its last fault on a non-present PTE. It is forgotten when pages move or
-//! are populated without exception, and when events were lost. A process that is forked begins with its parent's origins. Of
-//! a page that two processes have in swap one reads it back, and the other's fault, a minor one, looks like a first
-//! touch.
+//! The origin of a page is its last fault on a non-present PTE. Origins are forgotten when pages
+//! move, when pages are populated without an exception, and when events were lost. A forked process
+//! begins with its parent's origins. If two processes have a page in swap, one of them reads it
+//! back. The other's fault is minor and looks like a first touch.
 //!
-//! `needless stat` watches allocations instead and knows nothing of a page before, so that the same
-//! classes follow from rules of its own (crates/watch/src/fold/rules.rs).
+//! `needless stat` watches allocations instead and knows nothing about a page's past. It finds the
+//! classes by rules of its own (crates/watch/src/fold/rules.rs).
 
 use needless_model::addr::{ProcessId, Vpn};
 use needless_model::event::{FaultClass, FaultCode};
 use needless_model::program::{Backing, Program};
 use std::collections::HashMap;
 
-/// The origins of pages.
+/// The origin of each page.
 #[derive(Default)]
 pub struct History {
     origin: HashMap<(ProcessId, Vpn), FaultClass>,
-    /// Whether processes may share what is swapped.
+    /// Whether processes may share swapped pages.
     swaps_shared: bool,
 }
 
-/// A fault that is over.
+/// A fault that has ended.
 #[derive(Copy, Clone, Debug)]
 pub struct Seen {
-    /// Whose fault it is.
+    /// The process that faulted.
     pub process: ProcessId,
-    /// The page.
+    /// The page that faulted.
     pub page: Vpn,
-    /// The exception's code; `None` if none was seen.
+    /// The exception's error code; `None` if no exception was seen.
     pub code: Option<FaultCode>,
-    /// What is mapped there.
+    /// The backing of the page's area.
     pub backing: Backing,
-    /// Whether it was major.
+    /// Whether the kernel counted the fault as major.
     pub major: bool,
-    /// Whether userfaultfd was told of it, so that it waited for an answer.
+    /// Whether userfaultfd reported the fault, so that it waited for an answer.
     pub asked: bool,
     /// Whether the fault itself flushed exactly one page; `None` if flushes are not visible.
     pub flushed_page: Option<bool>,
@@ -65,13 +65,13 @@ impl Seen {
 }
 
 impl History {
-    /// Nothing is known of the pages of `program`.
+    /// Begins without origins for the pages of `program`.
     pub fn new(program: &Program) -> History {
         let swaps_shared = program.processes.len() > 1 && program.machine.swap.is_some();
         History { swaps_shared, ..History::default() }
     }
 
-    /// The child's pages are the parent's.
+    /// Gives the child the origins of its parent's pages.
     pub fn fork(&mut self, parent: ProcessId, child: ProcessId) {
         self.origin.retain(|(process, _), _| *process != child);
         let parents = self.origin.iter().filter(|((process, _), _)| *process == parent);
@@ -79,12 +79,12 @@ impl History {
         self.origin.extend(copies);
     }
 
-    /// Forgets where pages came from.
+    /// Forgets all origins.
     pub fn forget(&mut self) {
         self.origin.clear();
     }
 
-    /// Classifies a fault and remembers what it tells about its page.
+    /// Classifies a fault and remembers the origin of its page.
     pub fn classify(&mut self, seen: Seen) -> FaultClass {
         let class = self.class(seen);
         let waited =
@@ -101,7 +101,8 @@ impl History {
         if let Some(class) = seen.code.and_then(|code| of_file(seen, code)) {
             return class;
         }
-        // What was asked about may count as major (mm/memory.c:mm_account_fault, 5.10 to 6.1).
+        // A fault that userfaultfd reports may count as major (mm/memory.c:mm_account_fault, 5.10
+        // to 6.1).
         if seen.major && !seen.asked {
             return FaultClass::SwapIn;
         }
@@ -123,8 +124,8 @@ impl History {
     }
 }
 
-/// The class of a fault on a file or on shared memory, where its area and its code tell. (A copy that is a process's own is
-/// reused as anonymous memory is.)
+/// The class of a fault on a file or on shared memory, where the area and the error code decide it.
+/// (A process reuses its private copy in the way that it reuses anonymous memory.)
 fn of_file(seen: Seen, code: FaultCode) -> Option<FaultClass> {
     let shared = match seen.backing {
         Backing::Anonymous => return None,
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// 5.10 counts a store that dirties shared memory as major.
+    /// 5.10 counts a store that dirties shared memory as a major fault.
     #[test]
     fn shared_memory_is_told_by_its_area() {
         let mut history = History::default();
@@ -173,7 +174,8 @@ mod tests {
         assert_eq!(class(6, true), FaultClass::SharedDirty);
     }
 
-    /// Where a page that was mapped around another's fault came from is not seen, and need not be.
+    /// A page of a file needs no origin. The origin of a page that another page's fault mapped
+    /// (fault around) is not seen.
     #[test]
     fn a_file_is_told_by_its_area() {
         let class = |code, flushed, shared| {

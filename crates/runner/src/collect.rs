@@ -1,8 +1,8 @@
-//! The other side of a run: reads the runner's answer, from a pipe or out of a guest, and makes a
+//! The receiving side of a run: reads the runner's answer, from a pipe or from a guest, and makes a
 //! result of it.
 //!
-//! A run may take several starts of the runner: rounds that were marked and could not be repeated
-//! are missing, and another start brings them ([`gather`]).
+//! A run may take several starts of the runner. Rounds that were marked and could not be repeated
+//! are missing, and another start supplies them ([`gather`]).
 
 use crate::wire::{self, Failure, Message, PROTOCOL_VERSION, Summary};
 use crate::witness::EVENTS_LOST;
@@ -12,23 +12,24 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use thiserror::Error;
 
-/// What one or several starts of the runner gave.
+/// The answer of one or several starts of the runner.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Collected {
     /// The kernel's release.
     pub release: String,
     /// The rounds that count, by index.
     pub rounds: BTreeMap<u32, Round>,
-    /// Everything else.
+    /// The totals: final pages, page tables, the witness, and what could not be seen.
     pub summary: Summary,
 }
 
-/// How often rings are made larger where events were lost, each time by [`GROWTH`].
+/// How often the rings grow after lost events, each time by the factor [`GROWTH`].
 const GROWTHS: u32 = 2;
 const GROWTH: u32 = 4;
 
-/// Starts the runner for `request` until all its rounds are there, it gave up, or it was started `most` times; with
-/// larger rings where events were lost. `progress` is called after each start with the number of rounds.
+/// Starts the runner for `request` until all its rounds are there, the runner gave up, or it was
+/// started `most` times. After lost events the rings grow. `progress` is called after each start
+/// with the number of rounds.
 pub fn gather<E>(
     request: &RunRequest,
     most: u32,
@@ -47,7 +48,7 @@ pub fn gather<E>(
         if all.summary.witness.marked.contains_key(EVENTS_LOST) && growths < GROWTHS {
             growths += 1;
             request.ring_pages *= GROWTH;
-            // With rings that were too small it may have given up.
+            // The runner may have given up because its rings were too small.
             all = start(&request)?;
         } else if all.summary.gave_up.is_some() {
             break;
@@ -61,16 +62,16 @@ pub fn gather<E>(
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum AnswerError {
-    /// The runner says what failed.
+    /// The runner reported a failure.
     #[error(transparent)]
     Failed(Failure),
-    /// The stream cannot be read to the answer's end.
+    /// The stream cannot be read to the end of the answer.
     #[error("the answer cannot be read: {0}")]
     Unreadable(std::io::Error),
     /// The stream ended before the answer did.
     #[error("stopped in the middle")]
     Ended,
-    /// The runner does not keep to the protocol.
+    /// The runner broke the protocol.
     #[error("{0}")]
     Confused(String),
 }
@@ -98,13 +99,13 @@ impl Collected {
                     collected.summary = summary;
                     return Ok(collected);
                 }
-                Some(_) => return Err(AnswerError::Confused("does not keep the order".into())),
+                Some(_) => return Err(AnswerError::Confused("sent messages out of order".into())),
                 None => return Err(AnswerError::Ended),
             }
         }
     }
 
-    /// Adds what another start gave: rounds that are missing, and the totals.
+    /// Adds the answer of another start: rounds that are missing, and the totals.
     fn add(&mut self, more: Collected) {
         for (index, round) in more.rounds {
             self.rounds.entry(index).or_insert(round);
@@ -125,7 +126,7 @@ impl Collected {
         self.summary.page_tables = more.summary.page_tables;
     }
 
-    /// Puts everything into `result`, with the verdict on whether the run counts.
+    /// Puts everything into `result`, and says there whether the run is valid.
     pub fn fill(self, result: &mut TargetRun, asked: u32) {
         let Summary { final_pages, page_tables, witness, unseen, drift, gave_up } = self.summary;
         result.release = Some(self.release);
@@ -141,11 +142,11 @@ impl Collected {
     }
 }
 
-/// Reasons that are told of a run that did not get its rounds.
+/// The number of reasons that are listed for a run that lacks rounds.
 const MOST_REASONS: usize = 3;
 
-/// Why a run counts for nothing: rounds that were asked for could not be had undisturbed, with what
-/// disturbed most.
+/// Why a run is invalid: it lacks rounds that were asked for, because something disturbed them. The
+/// most frequent reasons come first.
 pub fn undecided(
     witness: &Witness,
     had: usize,
@@ -244,7 +245,7 @@ mod tests {
         );
     }
 
-    /// Rounds of one start, which lost events or not.
+    /// Rounds of one start, which lost events if `lost`.
     fn start_of(rounds: &[u32], lost: bool) -> Collected {
         let round = |index: &u32| (*index, Round { index: *index, ..Round::default() });
         let rounds = rounds.iter().map(round).collect();
@@ -256,7 +257,7 @@ mod tests {
         collected
     }
 
-    /// What [`gather`] makes of these starts, and with how many pages each ring had.
+    /// The result of [`gather`] for these starts, and the ring size in pages of each.
     fn gathered(starts: Vec<Collected>) -> (Collected, Vec<u32>) {
         let kind = OpKind::Rounds { slot: 0, warmup: 0, count: 2, body: vec![] };
         let body = vec![Op { id: 0, kind }];

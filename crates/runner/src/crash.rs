@@ -1,7 +1,7 @@
-//! Ends the run cleanly when an access is not allowed.
+//! Ends the run cleanly after an access that is not allowed.
 //!
-//! The signals are synchronous: they come from a load or store of the scenario, made while this
-//! thread holds no lock and is not inside the allocator, so the handler may format and write.
+//! The signals are synchronous: a load or store of the scenario causes them, while this thread
+//! holds no lock and is not inside the allocator. So the handler may format and write.
 
 use crate::processes;
 use crate::wire::{Failure, FailureKind};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static PROGRAM: OnceLock<&'static Program> = OnceLock::new();
 static OP: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Notes which operation runs now.
+/// Notes the operation that runs now.
 #[inline]
 pub fn enter(op: u32) {
     OP.store(op, Ordering::Relaxed);
@@ -25,7 +25,7 @@ pub fn running() -> Option<u32> {
     Some(OP.load(Ordering::Relaxed)).filter(|op| *op != u32::MAX)
 }
 
-/// Catches SIGSEGV and SIGBUS from now on.
+/// Handles SIGSEGV and SIGBUS from now on.
 pub fn install(program: &'static Program) -> io::Result<()> {
     let _ = PROGRAM.set(program);
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
@@ -47,15 +47,15 @@ extern "C" fn caught(signal: i32, info: *mut libc::siginfo_t, _context: *mut lib
     end(signal, address);
 }
 
-/// Ends the run because of the access to this address.
+/// Ends the run because of an access to `address`.
 pub fn end(signal: i32, address: u64) -> ! {
     let failure = describe(signal, address);
     let status = i32::from(failure.exit_status());
-    // A process that was forked tells the first one.
+    // A forked process passes its failure to the first process.
     if let Some(failure) = processes::tell_of(failure) {
         failure.send();
     }
-    // SAFETY: ends the process at once; nothing of it is needed any more.
+    // SAFETY: `_exit` ends the process at once; nothing in it is needed any more.
     unsafe { libc::_exit(status) };
 }
 

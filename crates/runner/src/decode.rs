@@ -1,8 +1,8 @@
 //! Turns the log of a run into rounds of events.
 //!
-//! Records are put in order of time; equal times are ordered as causes are ([`Raw::rank`]). The
-//! whole log is read, set-up and warm-up included, because it tells where pages came from; events
-//! are made only for rounds that count.
+//! Records are put in order of time. Records of equal time are put in causal order ([`Raw::rank`]).
+//! The whole log is read, set-up and warm-up included, because it shows where pages came from.
+//! Events are made only for rounds that count.
 
 use crate::classify::{History, Seen};
 use crate::log::{Attempt, Kind, Log, Raw};
@@ -20,16 +20,16 @@ struct Open {
     page: Vpn,
     code: FaultCode,
     flushed_page: bool,
-    /// Whether userfaultfd was told of it.
+    /// Whether userfaultfd reported it.
     asked: bool,
 }
 
-/// What the decoder knows of one thread.
+/// What the decoder knows about one thread.
 #[derive(Copy, Clone, Default)]
 struct ThreadState {
     op: Option<u32>,
     fault: Option<Open>,
-    /// Its process went on with another program.
+    /// Whether its process called `exec`.
     execs: bool,
 }
 
@@ -42,8 +42,8 @@ struct Decoder<'a> {
     seq: u64,
 }
 
-/// The rounds that count, in order. `tids` are the threads of the first process of `program`, `counters` the names
-/// of the kernel counters.
+/// Decodes the rounds that count, in order. `tids` are the threads of the first process of
+/// `program`; `counters` has the names of the kernel counters.
 pub fn rounds(
     program: &Program,
     log: &mut Log,
@@ -96,7 +96,7 @@ fn round(attempt: &Attempt, log: &Log, names: &[&'static str], events: Vec<Event
         major_faults: Some(attempt.major_faults),
         cycles: log.cycles[attempt.cycles_from..attempt.cycles_to].to_vec(),
         kernel_counters: counted.map(|(name, moved)| ((*name).to_owned(), moved)).collect(),
-        // Whoever emulates this machine knows.
+        // Only the emulator of a guest knows the instructions.
         instructions: Vec::new(),
     }
 }
@@ -120,7 +120,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// One record: keeps the state up to date, and writes events down where they are wanted.
+    /// Handles one record: updates the state, and writes an event where events are wanted.
     fn record(&mut self, record: &Raw, events: Option<&mut Vec<Event>>) {
         let thread = self.thread(record.tid);
         let kind = match record.kind {
@@ -190,7 +190,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The signal is all that comes of a fault, of which no kernel tells by itself: it is told to the handler.
+    /// A fault that ended in a signal. No kernel traces such an end; the signal handler reports it.
     fn signalled(&mut self, thread: Option<usize>, record: &Raw, events: Option<&mut Vec<Event>>) {
         let page = Vpn::containing(record.value);
         let open = thread.and_then(|thread| self.threads[thread].fault.take());
@@ -204,7 +204,7 @@ impl Decoder<'_> {
         events.push(self.event(record, op, EventKind::Told { page, pages: 1 }));
     }
 
-    /// A process begins: its pages are those of the one that it comes from.
+    /// A process begins, with its parent's pages.
     fn forked(&mut self, parent: Option<usize>, record: &Raw) {
         self.tids.learn(std::slice::from_ref(record));
         let child = record.extra as usize;
@@ -218,7 +218,7 @@ impl Decoder<'_> {
         self.program.threads[thread].process
     }
 
-    /// The thread, if what it does is the scenario's.
+    /// The thread, unless its process has called `exec`: then its actions are not the scenario's.
     fn in_scenario(&self, thread: Option<usize>) -> Option<usize> {
         thread.filter(|thread| !self.threads[*thread].execs)
     }
@@ -230,7 +230,8 @@ impl Decoder<'_> {
         EventKind::Fault { page, code }
     }
 
-    /// The end of a fault that took an exception from user mode; others are not told apart.
+    /// The end of a fault that took an exception from user mode. Faults without an exception give
+    /// nothing.
     fn fault_done(&mut self, thread: usize, record: &Raw) -> Option<EventKind> {
         let open = self.threads[thread].fault.take()?;
         if open.page != Vpn::containing(record.value) {
@@ -249,8 +250,9 @@ impl Decoder<'_> {
         Some(EventKind::FaultDone { page: open.page, class, major, exception: true })
     }
 
-    /// Flushes that the scenario's threads issue, and everything that its CPUs receive. Of a process that went on with
-    /// another program only what it sends: that program runs on one CPU alone, so that what is sent is for the memory that it had before.
+    /// Flushes that the scenario's threads issue, and everything that its CPUs receive. After
+    /// `exec` a process counts only as a sender. Its new program runs on one CPU alone, so it sends
+    /// flushes only for the memory that it had before.
     fn flush(&mut self, thread: Option<usize>, record: &Raw) -> Option<EventKind> {
         let reason = record.flush_reason()?;
         if reason.is_initiators() {

@@ -1,6 +1,6 @@
-//! The environment that is kept with every result, by name.
+//! Collects the environment that is kept with every result, by name.
 //!
-//! A file that is not there gives no entry: absence is told by absence, never by a made-up value.
+//! A file that does not exist gives no entry. There are no made-up values.
 
 use flate2::read::GzDecoder;
 use needless_model::foreign;
@@ -41,7 +41,7 @@ const FILES: [(&str, &str); 29] = [
     ("machine", "/sys/class/dmi/id/product_name"),
 ];
 
-/// Options of the kernel's configuration that matter.
+/// Options of the kernel's configuration that matter here.
 const CONFIG: [&str; 27] = [
     "ARCH_WANT_BATCHED_UNMAP_TLB_FLUSH",
     "BROADCAST_TLB_FLUSH",
@@ -75,7 +75,7 @@ const CONFIG: [&str; 27] = [
 /// Processor flags that decide how TLBs are flushed.
 const CPU_FLAGS: [&str; 6] = ["pcid", "invpcid", "invlpgb", "la57", "pti", "hypervisor"];
 
-/// The environment as it is now.
+/// Collects the current environment.
 pub fn environment() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     found.insert("kernel.release".to_owned(), foreign::line(&release()).into_owned());
@@ -95,7 +95,7 @@ pub fn environment() -> BTreeMap<String, String> {
     found
 }
 
-/// The kernel's release.
+/// The kernel's release, as `uname` gives it.
 pub fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
@@ -107,7 +107,7 @@ pub fn series() -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// The value of a settings file: the word in brackets, else all of it on one line.
+/// The value of a settings file: the word in brackets, or else all its lines in one.
 pub fn setting(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
@@ -117,7 +117,7 @@ pub fn setting(path: &str) -> Option<String> {
     .map(|value| foreign::line(&value).into_owned())
 }
 
-/// The configuration of the running kernel, where it is to be had.
+/// The configuration of the running kernel, where it can be read.
 fn kernel_config() -> BTreeMap<String, String> {
     let Some(text) = config_text() else { return BTreeMap::new() };
     let value = |option: &str| {
@@ -143,7 +143,7 @@ fn config_text() -> Option<String> {
         .find_map(|path| fs::read_to_string(path).ok())
 }
 
-/// Model, stepping, microcode, and the flags that matter, of the first processor.
+/// Model, stepping, microcode and the flags that matter of the first processor.
 fn processor() -> BTreeMap<String, String> {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut found = BTreeMap::new();
@@ -168,7 +168,7 @@ fn processor() -> BTreeMap<String, String> {
     found
 }
 
-/// Each file of a folder, by name.
+/// The value of each file in a folder, by name.
 fn listed(prefix: &str, folder: &str) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -211,7 +211,7 @@ fn swap_devices() -> BTreeMap<String, String> {
     found
 }
 
-/// Limits of the control group that we are in (version 2).
+/// Limits of the runner's own control group (version 2).
 fn cgroup_limits() -> BTreeMap<String, String> {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else {

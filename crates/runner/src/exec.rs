@@ -21,10 +21,10 @@ use needless_model::userfaultfd::Told;
 use std::io;
 use std::time::Duration;
 
-/// One thread at work.
+/// Executes one thread of the scenario.
 pub struct Worker<'a> {
     run: &'static Run,
-    /// Which thread it is.
+    /// The index of its thread.
     me: usize,
     markers: Markers<'a>,
     /// The watch over the rounds; only thread 0 has one.
@@ -32,23 +32,24 @@ pub struct Worker<'a> {
     /// Its loop slots.
     slots: Vec<i64>,
     stores: u8,
-    /// Of a process that was forked: what it had used when it last said so.
+    /// For a forked process: what it had used when it last reported. `None` in the first process.
     used: Option<Usage>,
-    /// Whether none of its thread came before it.
+    /// Whether it is the first process of its name.
     first: bool,
-    /// Whether its process goes on with another program.
+    /// Whether it has reached `exec`. Its process then calls `exec`.
     execs: bool,
 }
 
 impl<'a> Worker<'a> {
-    /// Thread `me` of the first process, called on that thread.
+    /// Makes a worker for thread `me` of the first process. Called on that thread.
     pub fn new(run: &'static Run, me: usize, watch: Option<&'a mut Watch>) -> Worker<'a> {
         let slots = vec![0; usize::from(run.program.slots)];
         let markers = run.markers(me);
         Worker { run, me, markers, watch, slots, stores: 0, used: None, first: true, execs: false }
     }
 
-    /// The thread of a process that was forked, the `first` of its name or a later one. Nothing is allocated.
+    /// Makes a worker for the thread of a forked process. `first`: whether it is the first process
+    /// of its name. Allocates nothing.
     pub fn of_process(
         run: &'static Run,
         me: usize,
@@ -61,17 +62,17 @@ impl<'a> Worker<'a> {
         Worker { run, me, markers, watch: None, slots, stores: 0, used, first, execs: false }
     }
 
-    /// From now on the process's figures count.
+    /// Begins to count what the process uses.
     pub fn starts(&mut self) {
         self.used = Some(Usage::now());
     }
 
-    /// Whether its process goes on with another program now.
+    /// Whether its process has to call `exec` now.
     pub fn execs(&self) -> bool {
         self.execs
     }
 
-    /// The loop slots, for the next one.
+    /// The loop slots, for the next worker to reuse.
     pub fn slots(self) -> Vec<i64> {
         self.slots
     }
@@ -88,8 +89,9 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         if self.me != 0 && self.first && (!forked || team.alone_on_cpu(self.me)) {
-            // What others left in the batches of its CPU before anybody looked who runs there. What processes before it
-            // left there is the scenario's, and the kernel's to empty or not at their end.
+            // This drains what others left in the batches of its CPU before the run was watched.
+            // What earlier processes of the scenario left there is part of the scenario. The kernel
+            // may drain that when they end, or may not.
             lru::drain(self.me)?;
         }
         match self.body(&thread.body)? {
@@ -99,7 +101,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives up the turn, having told what was used in it.
+    /// Reports what this turn used, and gives up the turn.
     fn pass(&mut self, why: Yield) -> Result<(), Failure> {
         self.markers.write(Kind::WentOn, 0, 0);
         if let Some(before) = self.used {
@@ -170,7 +172,7 @@ impl<'a> Worker<'a> {
         Ok(Flow::On)
     }
 
-    /// What comes now belongs to `op`.
+    /// Marks the start of `op`: later events belong to it.
     fn begin(&self, op: &Op, hides_state: bool) {
         crash::enter(op.id);
         self.markers.write(Kind::Op, u64::from(op.id), u64::from(hides_state));
@@ -272,7 +274,7 @@ impl<'a> Worker<'a> {
         Ok(Flow::On)
     }
 
-    /// The thread of a process; of the first one, the first.
+    /// The thread of a process; the first thread of the first process.
     fn thread_of(&self, process: ProcessId) -> usize {
         let threads = &self.run.program.threads;
         threads.iter().position(|thread| thread.process == process).unwrap_or(0)
@@ -348,7 +350,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives up the turn for good and spins or sleeps.
+    /// Gives up the turn for the rest of the run, and spins, sleeps or serves.
     fn hold_for_good(&mut self, hold: Hold) -> Result<(), Failure> {
         if hold != Hold::Spin {
             self.run.team.announce_sleep(self.me, Rest::Sleeping);

@@ -1,5 +1,5 @@
-//! The files that a scenario maps: in memory (tmpfs) or on a disk that was made for them, without a name anywhere, so that nothing is left of
-//! them however the runner ends.
+//! The files that a scenario maps, in memory (tmpfs) or on a disk that was made for them. They have
+//! no name anywhere, so nothing is left of them however the runner ends.
 
 use crate::disk::{DISK_BYTES, mounted, nameless_file};
 use crate::folios;
@@ -17,14 +17,15 @@ use std::os::unix::fs::FileExt;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// What written pages hold: no zeros, since pages of zeros are treated apart by some kernels.
+/// The contents of written pages. They are not zero, because some kernels treat pages of zeros
+/// apart.
 static FILLING: [u8; MAX_WRITE_PAGES as usize * PAGE] = [0x5a; MAX_WRITE_PAGES as usize * PAGE];
 
 /// The files, in the order in which the scenario declares them.
 pub struct Files(Vec<File>);
 
 impl Files {
-    /// Makes them and writes what they hold; those on a disk on `device`.
+    /// Makes the files and writes their contents. `device` has those that lie on a disk.
     pub fn make(files: &[FileSpec], device: Option<&str>) -> Result<Files, Failure> {
         let failed = |what: String, error: io::Error| Failure {
             errno: error.raw_os_error(),
@@ -34,7 +35,7 @@ impl Files {
             mounted(device).map_err(|error| failed(format!("mounting {device}"), error))
         });
         let folder = folder.transpose()?;
-        // No page of what is written faults in a round.
+        // This touches the filling in advance, so that no page of it faults in a round.
         let most = files.iter().map(|file| file.write_pages as usize).max().unwrap_or(0);
         for byte in FILLING[..most * PAGE].iter().step_by(PAGE) {
             std::hint::black_box(*byte);
@@ -56,28 +57,28 @@ impl Files {
         file.ok_or_else(|| io::Error::other("there is no such file"))
     }
 
-    /// What the file of that number is mapped by.
+    /// The descriptor to map file `number` with.
     pub fn descriptor(&self, number: u16) -> io::Result<i32> {
         self.get(number).map(AsRawFd::as_raw_fd)
     }
 
-    /// Writes these pages, by calls of so many each: a folio that is made is no larger.
+    /// Writes these pages, `write_pages` in each call. A write makes no folio larger than itself.
     pub fn write(&self, number: u16, pages: Range<u64>, write_pages: u64) -> io::Result<()> {
         write(self.get(number)?, pages, write_pages)
     }
 
-    /// Says that these pages need not be in memory (POSIX_FADV_DONTNEED).
+    /// Tells the kernel that these pages need not stay in memory (POSIX_FADV_DONTNEED).
     pub fn drop(&self, number: u16, pages: Range<u64>) -> io::Result<()> {
         let length = NonZeroU64::new((pages.end - pages.start) * PAGE as u64);
         Ok(fadvise(self.get(number)?, pages.start * PAGE as u64, length, Advice::DontNeed)?)
     }
 
-    /// Gives it another size, in pages.
+    /// Sets the size of a file, in pages.
     pub fn truncate(&self, number: u16, pages: u64) -> io::Result<()> {
         Ok(ftruncate(self.get(number)?, pages * PAGE as u64)?)
     }
 
-    /// What was stored to it is on its disk when this returns.
+    /// Writes what was stored to a file to its disk, and waits for it.
     pub fn sync(&self, number: u16) -> io::Result<()> {
         self.get(number)?.sync_all()
     }
@@ -95,12 +96,12 @@ fn make(spec: &FileSpec, disk: Option<&OwnedFd>) -> io::Result<File> {
         }
     };
     match spec.content {
-        // So many pages at once: no folio is larger.
+        // `write_pages` at once, so that no folio is larger.
         Content::Data => write(&file, 0..spec.pages, spec.write_pages)?,
         Content::Holes => ftruncate(&file, spec.pages * PAGE as u64)?,
     }
     if spec.fs.is_written_back() {
-        // Clean, and still in memory.
+        // The pages become clean and stay in memory.
         file.sync_all()?;
     }
     if spec.fs == FileSystem::Ext4 && spec.write_pages > 1 && spec.content == Content::Data {

@@ -1,25 +1,29 @@
-//! What the records of flushes tell about the scenario's CPUs: whether a stranger flushed them, and
-//! whether the CPU of a sleeper still holds the scenario's address space.
+//! Finds out from flush records whether a stranger flushed one of the scenario's CPUs, and whether
+//! the CPU of a sleeping thread still has the scenario's address space loaded.
 //!
-//! Every answer to a shootdown and every change of address space leaves a `tlb_flush` record on the
-//! CPU that it happens on (arch/x86/mm/tlb.c:flush_tlb_func, switch_mm_irqs_off; 5.10 to 7.3). A
-//! thread of ours that sends a shootdown waits for the answers, so what it asked for lies between its
-//! send and the next thing that it does. Everything else is a stranger's:
+//! Every answer to a shootdown and every change of address space leaves a `tlb_flush` record on its
+//! CPU (arch/x86/mm/tlb.c:flush_tlb_func, switch_mm_irqs_off; 5.10 to 7.3). A thread of ours that
+//! sends a shootdown waits for the answers. So the answers to it lie between its send and its next
+//! action. A stranger causes everything else:
 //!
-//! - An answer on a CPU of ours that no send of ours asked for. Whoever flushes a mask of CPUs
-//!   (reclaim, migration) may have raised our generation, so that our next flush becomes a full one, or
-//!   brought a CPU up to ours, so that our own flush finds nothing left to do.
-//! - A change of address space on a sleeper's CPU. Kernel threads do that without a user task: they
-//!   borrow one (kernel/kthread.c:kthread_use_mm), patch code (arch/x86/kernel/alternative.c), or
-//!   flush while the CPU is lazy; a deep idle state does it too (tlb.c:leave_mm). Up to
-//!   6.12 the CPU leaves `mm_cpumask` at once, in 7.3 at the next trimming.
-//! - A flush of ours that frees tables, or is one of a range (tlbflush.h:flush_tlb_range), makes a lazy CPU leave as well: that is
-//!   the scenario's own doing. No other flush interrupts a lazy CPU. It does so to one that is not lazy yet but is when it answers
-//!   (tlb.c:tlb_is_not_lazy, flush_tlb_func), which only a thread does that was woken and has just fallen asleep again
-//!   ([`FALLS_ASLEEP_NS`]): it serves userfaultfd.
-//!   In 7.3 the CPU stays in the mask until an interrupt finds it elsewhere
-//!   (`RemoteWrongCpu`): that of the next flush that frees tables, which the scenario decides, or one that
-//!   trims, about once a second, which the clock does (tlb.c:should_trim_cpumask).
+//! - An answer on one of our CPUs that no send of ours asked for. A flush of a mask of CPUs
+//!   (reclaim, migration) may have raised our generation, so that our next flush becomes a full
+//!   one. Or it brought a CPU up to our generation, so that our own flush finds nothing left to do.
+//! - A change of address space on a sleeper's CPU. Kernel threads cause that without a user task:
+//!   they borrow one (kernel/kthread.c:kthread_use_mm), patch code (arch/x86/kernel/alternative.c),
+//!   or flush while the CPU is lazy. A deep idle state causes it too (tlb.c:leave_mm). Up to 6.12
+//!   the CPU leaves `mm_cpumask` at once, in 7.3 at the next trimming.
+//!
+//! A flush of ours that frees tables, or that is one of a range (tlbflush.h:flush_tlb_range), makes
+//! a lazy CPU leave as well. The scenario causes that itself. Other flushes do not interrupt lazy
+//! CPUs. They may make a CPU leave that becomes lazy between the send and its answer
+//! (tlb.c:tlb_is_not_lazy, flush_tlb_func). That happens only on the CPU of a thread that was woken
+//! and has just fallen asleep again ([`FALLS_ASLEEP_NS`]): the thread that serves userfaultfd.
+//!
+//! In 7.3 the CPU stays in the mask until an interrupt finds that it has another address space
+//! loaded (`RemoteWrongCpu`). That is the interrupt of the next flush that frees tables, which the
+//! scenario decides, or of a flush that trims, about once a second, which the clock decides
+//! (tlb.c:should_trim_cpumask).
 
 use crate::log::{Kind, Raw};
 use crate::sys::roomy;
@@ -28,54 +32,57 @@ use needless_model::event::FlushReason;
 use needless_model::order::Rank;
 use std::collections::BTreeSet;
 
-/// Between two trimmings (`HZ` jiffies), and how coarse jiffies may be.
+/// The time between two trimmings (`HZ` jiffies), and how imprecise a time in jiffies may be.
 const TRIM_INTERVAL_NS: u64 = 1_000_000_000;
 const JIFFY_NS: u64 = 20_000_000;
 
-/// A thread is said to be switched out a little before its CPU is lazy (kernel/sched/core.c:prepare_task_switch, context_switch): if it
-/// was so much earlier that a flush was sent, the CPU was lazy when it was asked. Less than what a sleeper is given to fall asleep
-/// ([`crate::team`]).
+/// The longest time from the record of a switch to the moment when the CPU is lazy. The record
+/// comes a little earlier (kernel/sched/core.c:prepare_task_switch, context_switch). If a flush is
+/// sent later than this after the record, the CPU was lazy when the flush asked it. A sleeper gets
+/// more time than this to fall asleep ([`crate::team`]).
 const FALLS_ASLEEP_NS: u64 = 100_000;
 
-/// How a CPU stands to the scenario's address space while its threads sleep.
+/// Whether a CPU has the scenario's address space loaded while its threads sleep.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Hold {
-    /// It holds it.
+    /// The CPU has it loaded.
     Held,
-    /// A flush of the scenario's made it leave.
+    /// A flush of the scenario made the CPU leave.
     LeftByUs,
-    /// Something else made it leave the address space.
+    /// Something else made the CPU leave.
     Gone,
-    /// It was taken out of the mask by the clock, or by a stranger.
+    /// The clock or a stranger took the CPU out of the mask.
     Trimmed,
 }
 
 struct Cpu {
     number: u16,
     hold: Hold,
-    /// The last send that it answered.
+    /// The number of the last send that it answered.
     answered: u64,
-    /// Whether it turned to a thread of ours last, or is about to.
+    /// Whether it last switched to a thread of ours, or is about to.
     ours: bool,
-    /// Whether the operation that began there last may free page tables.
+    /// Whether the last operation that began there may free page tables.
     frees: bool,
-    /// When a thread of ours left it last.
+    /// When a thread of ours last left it, in nanoseconds.
     slept: u64,
-    /// Whether it left when it was caught falling asleep, and has not come back: the next flush misses it.
+    /// Whether it left because a flush caught it falling asleep, and has not come back. The next
+    /// flush misses it.
     caught: bool,
-    /// Whether something else made it leave since the last stretch of records, even if it has come back.
+    /// Whether something else made it leave since the last stretch of records, even if it has come
+    /// back.
     gone: bool,
 }
 
-/// A send of ours whose answers may still come.
+/// A send of ours that may still be answered.
 #[derive(Copy, Clone)]
 struct Send {
     tid: i32,
     cpu: u16,
     time: u64,
-    /// Whether it may be one that trims.
+    /// Whether the flush may be one that trims.
     may_trim: bool,
-    /// Whether it may be one for page tables that are freed.
+    /// Whether the flush may be one that frees page tables.
     may_free: bool,
 }
 
@@ -88,33 +95,34 @@ pub struct Flushes {
     open: Option<Send>,
     sends: u64,
     trimming: Trimming,
-    /// Between rounds: the thread that runs them, which does nothing of the scenario's there.
+    /// Between rounds: the thread that runs them. It does nothing for the scenario there.
     resting: Option<i32>,
-    /// Whether that thread flushed between rounds, since [`Flushes::take_own`].
+    /// Whether that thread flushed between rounds since the last [`Flushes::take_own`].
     own: bool,
-    /// Records in the order of time; kept for its room.
+    /// Records in the order of time. It is kept to reuse its memory.
     order: Vec<(u64, Rank, u32)>,
 }
 
-/// What a stretch of records showed.
+/// What a stretch of records shows about strangers.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strangers {
     /// A stranger's flush arrived on one of the CPUs.
     pub flushed: bool,
     /// A task that is not ours and sent a shootdown from one of the CPUs.
     pub sender: Option<i32>,
-    /// A CPU left the address space or the mask when the scenario did not ask for it, even if it has come back: how.
+    /// How a CPU left the address space or the mask although the scenario did not ask for it, even
+    /// if the CPU has come back.
     pub lost: Option<&'static str>,
 }
 
-/// A flush came upon a CPU that was not lazy when it was asked and was when it answered.
+/// A flush reached a CPU that was not lazy when the flush was sent, and lazy when it answered.
 const CAUGHT: &str = "a flush caught a sleeper's CPU falling asleep";
 const GONE: &str = "a sleeper's CPU left the address space";
 const TRIMMED: &str = "a sleeper's CPU was trimmed from mm_cpumask";
 
 impl Flushes {
-    /// For the threads `tids` on `cpus`, whose operations `freeing` may free page tables. The address space was made between
-    /// `made_after` and now.
+    /// Follows the threads `tids` on `cpus`. The operations `freeing` may free page tables. The
+    /// address space was made between `made_after` and `now`.
     pub fn new(
         tids: Tids,
         cpus: &[u16],
@@ -145,7 +153,7 @@ impl Flushes {
         }
     }
 
-    /// Follows more records, which may be in any order but come after those of the last call.
+    /// Follows more records. They may be in any order, but come after those of the last call.
     pub fn follow(&mut self, records: &[Raw]) -> Strangers {
         self.tids.learn(records);
         let mut order = std::mem::take(&mut self.order);
@@ -162,13 +170,14 @@ impl Flushes {
         strangers
     }
 
-    /// Whether the runner flushed the scenario's address space between rounds since this was last asked. What a round left to be
-    /// flushed is then done already (mm/rmap.c:flush_tlb_batched_pending), and the generation is another one.
+    /// Whether the runner has flushed the scenario's address space between rounds since the last
+    /// call. Such a flush completes what a round left to be flushed
+    /// (mm/rmap.c:flush_tlb_batched_pending), and it changes the generation.
     pub fn take_own(&mut self) -> bool {
         std::mem::take(&mut self.own)
     }
 
-    /// Why the CPU of a sleeper does not hold the scenario's address space any more.
+    /// Why the CPU of a sleeper no longer has the scenario's address space loaded.
     pub fn left(&self, cpu: u16) -> Option<&'static str> {
         let cpu = self.cpus.iter().find(|known| known.number == cpu)?;
         match cpu.hold {
@@ -208,7 +217,7 @@ impl Flushes {
             | Kind::Drained
             | Kind::Charged
             | Kind::Lost => {}
-            // Whoever goes on has its answers.
+            // A thread that goes on has got its answers.
             _ if self.open.is_some_and(|send| send.tid == record.tid) => self.open = None,
             _ => {}
         }
@@ -220,7 +229,8 @@ impl Flushes {
                 self.sends += 1;
                 let Raw { tid, cpu, time, .. } = *record;
                 let may_trim = self.trimming.may_be_at(time);
-                // A full flush says that it may be (arch/x86/include/asm/tlbflush.h:flush_tlb_mm).
+                // A full flush counts as one that may free tables
+                // (arch/x86/include/asm/tlbflush.h:flush_tlb_mm).
                 let may_free =
                     record.value == u64::MAX || self.of(cpu).is_some_and(|cpu| cpu.frees);
                 self.open = Some(Send { tid, cpu, time, may_trim, may_free });
@@ -264,8 +274,8 @@ impl Flushes {
         issued && self.resting == Some(record.tid)
     }
 
-    /// A CPU that had left was interrupted and leaves the mask, of our address space or of another; what of it the scenario did
-    /// not decide.
+    /// An interrupt found another address space on a CPU, and the CPU leaves the mask, which may be
+    /// that of our address space or another one. Returns what the scenario did not decide about it.
     fn found_elsewhere(&mut self, record: &Raw) -> Option<&'static str> {
         let by_us = self.asked(record);
         if let Some(send) = self.open.filter(|send| by_us && !send.may_free) {
@@ -279,8 +289,9 @@ impl Flushes {
         None
     }
 
-    /// Whether the CPU may not have been lazy when it was asked, and left by that for a flush for which none leaves that is. It does
-    /// not leave if it turns to a thread of ours: it catches up with what it has missed.
+    /// Whether a flush may have caught the CPU before it was lazy, and made it leave. Only a flush
+    /// that frees no tables counts. A CPU that switches to a thread of ours does not leave: it
+    /// catches up with the flushes that it missed.
     fn catches(&mut self, cpu: u16) -> bool {
         let Some(send) = self.open.filter(|send| !send.may_free) else { return false };
         self.of(cpu).is_some_and(|cpu| !cpu.ours && cpu.slept + FALLS_ASLEEP_NS > send.time)
@@ -291,8 +302,9 @@ impl Flushes {
         self.cpus.iter().any(|cpu| cpu.caught).then_some(CAUGHT)
     }
 
-    /// Whether a send of ours asked this CPU for what it did; each send asks once. The sender itself
-    /// is asked by 5.10 alone, and finds nothing left to flush (kernel/smp.c:on_each_cpu_cond_mask).
+    /// Whether a send of ours asked this CPU to do what `record` shows. Each send asks a CPU once.
+    /// Only 5.10 asks the sender itself, which then finds nothing left to flush
+    /// (kernel/smp.c:on_each_cpu_cond_mask).
     fn asked(&mut self, record: &Raw) -> bool {
         let Some(send) = self.open else { return false };
         if send.cpu == record.cpu && record.value != 0 {
@@ -316,8 +328,8 @@ impl Flushes {
     }
 }
 
-/// When the kernel may trim the mask next: the moment from which on the next flush of a range trims lies in one of these
-/// intervals, in their order.
+/// The times at which the kernel may trim the mask next. From some moment on, the next flush of a
+/// range trims. That moment lies in one of these intervals, which are in order.
 struct Trimming {
     may_be: Vec<(u64, u64)>,
 }
@@ -330,7 +342,8 @@ impl Trimming {
         Trimming { may_be }
     }
 
-    /// When the kernel trims next, having done so between `after` and `before`.
+    /// The interval in which the kernel trims next, if it last trimmed between `after` and
+    /// `before`.
     fn next(after: u64, before: u64) -> (u64, u64) {
         ((after + TRIM_INTERVAL_NS).saturating_sub(JIFFY_NS), before + TRIM_INTERVAL_NS + JIFFY_NS)
     }
@@ -340,7 +353,7 @@ impl Trimming {
         self.may_be.iter().any(|(from, _)| time >= *from)
     }
 
-    /// A range was flushed by a send at `time`: it trimmed, or if the moment may be still to come, it did not.
+    /// A send at `time` flushed a range. It trimmed, unless the moment for that was still to come.
     fn flushed(&mut self, time: u64) {
         if !self.may_be_at(time) {
             return;
@@ -389,7 +402,7 @@ mod tests {
         raw(time, Kind::Op, 0, 0, MAIN, 0)
     }
 
-    /// Thread `MAIN` acts on CPU 0, `OTHER` spins or sleeps on CPU 1.
+    /// Thread `MAIN` acts on CPU 0; `OTHER` spins or sleeps on CPU 1.
     fn flushes() -> Flushes {
         Flushes::new(Tids::new(&[MAIN, OTHER]), &[0, 1], BTreeSet::from([FREES]), 0, 0)
     }
@@ -408,16 +421,17 @@ mod tests {
             op(5),
         ];
         assert!(!stranger(&own));
-        // The rings of two CPUs are emptied one after the other, and the clock may be coarse.
+        // The rings of two CPUs are read one after the other, and the clock may be coarse.
         assert!(!stranger(&[own[1], own[3], own[0], own[4], own[2]]));
         assert!(!stranger(&own.map(|record| Raw { time: 7, ..record })[1..4]));
-        // 5.10: the sender answers itself, and finds nothing left to do.
+        // 5.10: the sender answers itself and finds nothing left to do.
         assert!(!stranger(&[own[0], own[1], flush(3, RemoteShootdown, 0, MAIN, 0), own[2]]));
     }
 
     #[test]
     fn a_strangers_flush_is_noticed() {
-        // `IPI:MM(ALL/send16)`: reclaim on another CPU had raised the generation and flushes after us.
+        // `IPI:MM(ALL/send16)`: reclaim on another CPU had raised the generation and flushes after
+        // us.
         let behind = [
             op(1),
             flush(2, RemoteSend, 16, MAIN, 0),
@@ -428,9 +442,10 @@ mod tests {
         ];
         assert!(stranger(&behind));
         assert!(!stranger(&behind[..5]));
-        // Our own flush finds its generation reached: by a stranger's, between its two halves.
+        // Our own flush finds its generation reached: a stranger's flush came between its two
+        // halves.
         assert!(stranger(&[op(1), behind[1], flush(3, RemoteShootdown, ALL, MAIN, 0), behind[2]]));
-        // Nobody of ours asked, or another answered already.
+        // No thread of ours asked, or the answer has come already.
         assert!(stranger(&[op(1), flush(2, RemoteShootdown, 0, OTHER, 1)]));
         assert!(stranger(&[op(1), behind[1], behind[2], flush(4, RemoteShootdown, 0, OTHER, 1)]));
         assert!(stranger(&[op(1), behind[1], op(3), flush(4, RemoteShootdown, ALL, OTHER, 1)]));
@@ -438,7 +453,8 @@ mod tests {
         assert_eq!(told, Strangers { flushed: true, sender: Some(99), lost: None });
     }
 
-    /// Before the first round the scenario prepares what it needs; in a round what flushes is its own.
+    /// Before the first round the scenario prepares what it needs. In a round, flushes are the
+    /// scenario's.
     #[test]
     fn the_runners_own_flush_between_rounds_is_noticed() {
         let send = |time| flush(time, RemoteSend, ALL, MAIN, 0);
@@ -458,7 +474,8 @@ mod tests {
             own(&[start(2), end(4), flush(5, LocalMm, 1, MAIN, 0), start(6)]),
             (true, false)
         );
-        // What another thread does between rounds is the scenario's; an answer is nobody's doing.
+        // Another thread's flush between rounds is the scenario's. An answer is not a flush of its
+        // own.
         assert_eq!(
             own(&[start(2), end(4), flush(5, LocalMm, 1, OTHER, 1), start(6)]),
             (false, false)
@@ -466,7 +483,7 @@ mod tests {
         assert_eq!(own(&[start(2), end(4), flush(5, RemoteShootdown, 1, MAIN, 0)]), (false, false));
     }
 
-    /// CPU 1 after `OTHER` fell asleep there and these records came.
+    /// Why CPU 1 has left, after `OTHER` fell asleep there and these records came.
     fn left(records: &[Raw]) -> Option<&'static str> {
         let mut flushes = flushes();
         flushes.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
@@ -476,15 +493,15 @@ mod tests {
 
     #[test]
     fn a_sleepers_cpu_leaves_without_any_user_task() {
-        // The idle task, or a kernel thread (30) that runs there, loads something else.
+        // The idle task, or a kernel thread (30) that runs there, loads another address space.
         let gone = flush(5, TaskSwitch, ALL, 0, 1);
         assert!(left(&[gone]).unwrap().contains("left the address space"));
         let worker = raw(4, Kind::SwitchIn, 30, 0, 30, 1);
         assert!(left(&[worker, Raw { tid: 30, ..gone }]).is_some());
-        // A kernel thread that borrows nothing leaves no record, and does no harm.
+        // A kernel thread that borrows no address space leaves no record, and does no harm.
         assert_eq!(left(&[worker, raw(6, Kind::SwitchIn, 0, 0, 0, 1)]), None);
         assert_eq!(left(&[Raw { cpu: 0, ..gone }]), None);
-        // The sleeper was woken and fell asleep anew.
+        // The sleeper woke up and fell asleep again.
         let woken = [
             raw(6, Kind::SwitchOut, OTHER as u64, 0, 0, 1),
             flush(7, TaskSwitch, ALL, 0, 1),
@@ -493,7 +510,7 @@ mod tests {
         assert!(left(&[gone, woken[0], woken[1]]).is_some());
         let [turns, catches_up, back] = woken;
         assert_eq!(left(&[turns, catches_up, back]), None);
-        // What was done in between was done without it.
+        // A flush in between missed that CPU.
         assert!(left(&[gone, turns, catches_up, back]).is_some());
         let mut later = flushes();
         later.follow(&[raw(1, Kind::SwitchOut, 0, 0, OTHER, 1)]);
@@ -524,18 +541,18 @@ mod tests {
         assert_eq!(lost(FREES, &[]), None);
         let back = raw(5, Kind::SwitchIn, OTHER as u64, 0, OTHER, 1);
         assert_eq!(lost(FREES + 1, &[back]), None, "it was back before anybody flushed");
-        // The local half of the flush that caught it is no other one.
+        // The local half of the flush that caught the CPU is not another flush.
         let mut flushes = asleep();
         let [begins, send, answer] = records(FREES + 1);
         let local = flush(5, LocalMm, 1, MAIN, 0);
         assert_eq!(flushes.follow(&[begins, send, answer, local]).lost, None);
         assert_eq!(flushes.follow(&[flush(7, RemoteSend, 1, MAIN, 0)]).lost, Some(CAUGHT));
-        // It has been asleep for long: it was asked because the kernel asks lazy CPUs, too.
+        // The CPU has been asleep for long: it was asked because the kernel asks lazy CPUs, too.
         let later = |record: Raw| Raw { time: record.time + 2 * FALLS_ASLEEP_NS, ..record };
         let mut flushes = asleep();
         flushes.follow(&records(FREES + 1).map(later));
         assert_eq!(flushes.follow(&next.map(later)).lost, None);
-        // It turns to its thread, and flushes what that has missed.
+        // The CPU switches to its thread, and makes up for the flushes that it missed.
         let mut flushes = asleep();
         let turns = raw(4, Kind::SwitchOut, OTHER as u64, 0, 0, 1);
         flushes.follow(&[begins, send, turns, Raw { time: 5, ..answer }]);
@@ -567,7 +584,7 @@ mod tests {
         let wrong = flush(0, RemoteWrongCpu, 0, 0, 1);
         assert!(!range(100, Some(leaves)));
         assert!(!range(SECOND / 2, Some(wrong)), "too early for the clock");
-        // The clock's first turn goes to the first flush after a second; it starts again there.
+        // The first flush after a second trims by the clock, and a new second begins.
         assert!(!range(SECOND + SECOND / 10, None));
         assert!(!range(SECOND + SECOND / 2, Some(wrong)));
         assert!(range(2 * SECOND + SECOND / 5, Some(wrong)));
@@ -577,7 +594,7 @@ mod tests {
     fn flushes_at_a_doubtful_moment_leave_little_doubt() {
         let mut trimming = Trimming::new(0, 0);
         let mut at = 0;
-        // One every millisecond: which of those around a full second trimmed is not known.
+        // One flush every millisecond: it is not known which of those around a full second trimmed.
         while at < 3 * SECOND + SECOND / 2 {
             at += SECOND / 1000;
             trimming.flushed(at);
@@ -590,7 +607,8 @@ mod tests {
         assert_eq!(trimming.may_be, [(5 * SECOND - JIFFY_NS, 5 * SECOND + JIFFY_NS)]);
     }
 
-    /// The thread there comes back, and the mask is whole again; what was flushed in between was not sent there.
+    /// The thread on the CPU comes back, and the mask is whole again. The flushes in between were
+    /// not sent to that CPU.
     #[test]
     fn a_cpu_that_was_trimmed_was_missed_even_if_its_thread_wakes() {
         let mut flushes = flushes();

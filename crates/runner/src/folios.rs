@@ -1,6 +1,8 @@
-//! Which folios a file's pages are of, so that no figures are told of others than the scenario means.
+//! Checks which folios the pages of a file belong to, so that no run shows figures for other folios
+//! than the scenario means.
 //!
-//! The file is mapped for a moment, by a mapping of which no use counts (`MADV_SEQUENTIAL`: mm/memory.c:zap_present_folio_ptes, vma_has_recency).
+//! The file is mapped for a moment, by a mapping whose accesses do not count as use of its pages
+//! (`MADV_SEQUENTIAL`: mm/memory.c:zap_present_folio_ptes, vma_has_recency).
 
 use needless_model::program::FileSpec;
 use std::fs::File;
@@ -11,23 +13,28 @@ use std::os::unix::fs::FileExt;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// In an entry of pagemap: the page is there, and its frame (Documentation/admin-guide/mm/pagemap.rst).
+/// Bits of an entry of pagemap: the page is present, and its frame number
+/// (Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// In an entry of kpageflags: a page of a large folio that is not its first (`KPF_COMPOUND_TAIL`).
+/// Bit of an entry of kpageflags: a page of a large folio that is not its first
+/// (`KPF_COMPOUND_TAIL`).
 const TAIL: u64 = 1 << 16;
 
-/// The first kernel in which a write to a file on ext4 makes large folios (fs/ext4/inode.c:ext4_set_inode_mapping_order).
+/// The first kernel in which a write to a file on ext4 makes large folios
+/// (fs/ext4/inode.c:ext4_set_inode_mapping_order).
 const LARGE_SINCE: (u32, u32) = (6, 16);
 
-/// Whether the file, which is on ext4, has the folios that its writes make on this kernel, a page each or large ones; if it has others, what is wrong.
+/// Checks that a file on ext4 has the folios that its writes make on this kernel: one for each
+/// page, or large ones. If it has others, the text says what is wrong.
 pub fn verify(file: &File, spec: &FileSpec) -> io::Result<Result<(), String>> {
     let found = firsts(file, spec.pages as usize)?;
     Ok(compared(spec, release()? >= LARGE_SINCE, &found))
 }
 
-/// `found` says of each page whether a folio begins with it; `large`: whether writes make large ones.
+/// Compares with the expected folios. `found` says for each page whether a folio begins with it;
+/// `large`: whether writes make large folios.
 fn compared(spec: &FileSpec, large: bool, found: &[bool]) -> Result<(), String> {
     let mut expected = vec![!large; spec.pages as usize];
     for (first, _) in spec.large_folios() {
@@ -35,16 +42,16 @@ fn compared(spec: &FileSpec, large: bool, found: &[bool]) -> Result<(), String> 
     }
     let differs = expected.iter().zip(found).position(|(expected, found)| expected != found);
     differs.map_or(Ok(()), |page| {
-        let word = |first: bool| if first { "begins a folio" } else { "is of the one before" };
+        let word = |first: bool| if first { "begins a folio" } else { "continues a folio" };
         let (found, expected) = (word(found[page]), word(expected[page]));
         Err(format!(
-            "page {page} {found} and not, as a write of {} pages makes them, {expected}: memory may be in too many pieces; write 1 to /proc/sys/vm/compact_memory, or use a smaller write-pages=",
+            "page {page} {found}, although a write of {} pages makes folios in which it {expected}: memory may be too fragmented; write 1 to /proc/sys/vm/compact_memory, or use a smaller write-pages=",
             spec.write_pages
         ))
     })
 }
 
-/// Major and minor number of this kernel.
+/// Major and minor version number of this kernel.
 fn release() -> io::Result<(u32, u32)> {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
@@ -55,7 +62,7 @@ fn release() -> io::Result<(u32, u32)> {
     }
 }
 
-/// Of each page of the file whether a folio begins with it.
+/// For each page of the file: whether a folio begins with it.
 fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
     let open = |path: &str| {
         let told = |error| {
@@ -67,14 +74,14 @@ fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
     };
     let (map, flags) = (open("/proc/self/pagemap")?, open("/proc/kpageflags")?);
     let (size, prot) = (pages * PAGE, libc::PROT_READ);
-    // SAFETY: a new mapping, which nobody else knows of.
+    // SAFETY: the mapping is new; nothing else refers to it.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), size, prot, libc::MAP_SHARED, file.as_raw_fd(), 0)
     };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is the mapping from above.
+    // SAFETY: `at` and `size` are those of the mapping above.
     let advised = unsafe { libc::madvise(at, size, libc::MADV_SEQUENTIAL) };
     let read = |from: &File, place: u64| {
         let mut entry = [0; 8];
@@ -82,12 +89,12 @@ fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
     };
     let first = |page: usize| {
         let byte = at.cast::<u8>().wrapping_add(page * PAGE);
-        // SAFETY: the page is mapped, and the file has it.
+        // SAFETY: the page is mapped, and the file is long enough to have it.
         unsafe { byte.read_volatile() };
         let entry = read(&map, (byte as usize / PAGE) as u64)?;
         if entry & PRESENT == 0 || entry & FRAME == 0 {
             return Err(io::Error::other(
-                "/proc/self/pagemap does not say which frames it has: CAP_SYS_ADMIN is needed, as root has it",
+                "/proc/self/pagemap does not show frame numbers: that needs CAP_SYS_ADMIN; run as root",
             ));
         }
         Ok(read(&flags, entry & FRAME)? & TAIL == 0)
@@ -97,7 +104,7 @@ fn firsts(file: &File, pages: usize) -> io::Result<Vec<bool>> {
     } else {
         Err(io::Error::last_os_error())
     };
-    // SAFETY: it is the mapping from above.
+    // SAFETY: `at` and `size` are those of the mapping above.
     unsafe { libc::munmap(at, size) };
     firsts
 }
@@ -125,6 +132,6 @@ mod tests {
             "{told}"
         );
         let told = compared(&spec, false, &large).unwrap_err();
-        assert!(told.contains("page 1 is of the one before"), "{told}");
+        assert!(told.contains("page 1 continues a folio"), "{told}");
     }
 }

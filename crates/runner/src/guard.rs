@@ -1,18 +1,19 @@
-//! The guard: runs one command and ends it, with all that it started, when whoever asked for it is
+//! The guard: runs one command, and kills it with everything that it started when the requester is
 //! gone.
 //!
-//! `needless-runner --guard COMMAND…` is how a guest's emulator is started. The requester holds the
-//! other end of the guard's standard input; when it closes (at the end, after an error, or because
-//! the requester was killed), the command is killed. If the guard itself is killed, the kernel
-//! kills the command (`PR_SET_PDEATHSIG`). So no order of deaths leaves it behind.
+//! `needless-runner --guard COMMAND…` starts the emulator of a guest, for instance. The requester
+//! holds the other end of the guard's standard input. When that end closes (at the end, after an
+//! error, or because the requester was killed), the guard kills the command. If the guard itself is
+//! killed, the kernel kills the command (`PR_SET_PDEATHSIG`). So no order of deaths leaves the
+//! command behind.
 //!
-//! The guard leads a process group, and all that the command starts is in it, unless it leaves it:
-//! `make` with its jobs, say. The whole group is killed. Where the guard itself was killed, whoever
-//! asked for it does that ([`end_group`]).
+//! The guard leads a process group. Everything that the command starts is in that group unless it
+//! leaves it (`make` with its jobs, for instance). The guard kills the whole group. If the guard
+//! itself was killed, the requester kills the group ([`end_group`]).
 //!
 //! With `--guard` the command gets the guard's standard output as descriptor 3, and its standard
-//! error as both output and error: what it prints cannot get between the bytes of descriptor 3.
-//! With `--guard-all` it has both as the guard has them.
+//! error as both output and error: nothing that the command prints gets between the bytes of
+//! descriptor 3. With `--guard-all` it gets both as the guard has them.
 
 use needless_model::foreign;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,30 +22,29 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-/// The status of a guard whose command could not be started.
+/// The exit status of a guard whose command could not be started.
 pub const CANNOT_START: u8 = 127;
 
 /// Where a command finds the guard's standard output and error.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// Its output is descriptor 3; error is both output and error.
+    /// The guard's output is descriptor 3; its error is both output and error.
     Moved,
-    /// Where they are.
+    /// Output and error are the guard's.
     Kept,
 }
 
-/// The guard that a command is started by, with the argument that says how, where its streams are
-/// kept.
+/// The argument of a guard that leaves the command's streams as they are ([`Streams::Kept`]).
 pub const GUARD_ALL: &str = "--guard-all";
 
-/// Kills the group that the guard with this process id led, if anything of it is left.
+/// Kills what is left of the group that the guard with this process id led.
 pub fn end_group(guard: u32) {
     if let Some(group) = i32::try_from(guard).ok().and_then(Pid::from_raw) {
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Runs `command` until it ends or standard input closes; gives its exit status.
+/// Runs `command` until it ends or standard input closes. Returns the command's exit status.
 pub fn run(command: &[&str], streams: Streams) -> ExitCode {
     let _ = rustix::process::setsid();
     let mut child = match start(command, streams) {
@@ -55,9 +55,9 @@ pub fn run(command: &[&str], streams: Streams) -> ExitCode {
             return ExitCode::from(CANNOT_START);
         }
     };
-    // If it cannot be waited for, it must not live on.
+    // A command that cannot be waited for must not live on.
     if !matches!(wait(&child), Ok(Event::Ended)) {
-        // The guard with it: nobody is left to be told how it ended.
+        // The group includes the guard: nobody is left to hear how the command ended.
         end_group(std::process::id());
     }
     match child.wait() {
@@ -80,7 +80,7 @@ fn start(command: &[&str], streams: Streams) -> io::Result<Child> {
     command.spawn()
 }
 
-/// In the child: die with the guard, and take its descriptors as the command expects them.
+/// In the child: makes the kernel kill it when the guard dies, and sets up its descriptors.
 fn bind(guard: Pid, streams: Streams) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(guard) {
@@ -93,7 +93,7 @@ fn bind(guard: Pid, streams: Streams) -> io::Result<()> {
     Ok(())
 }
 
-/// What a guard waits for.
+/// Why waiting for the command ends.
 enum Event {
     /// The command has ended.
     Ended,
@@ -101,7 +101,7 @@ enum Event {
     Alone,
 }
 
-/// Returns when the child has ended or standard input is closed.
+/// Waits until the child has ended or standard input is closed.
 fn wait(child: &Child) -> io::Result<Event> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a strange process id"))?;

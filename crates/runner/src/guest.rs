@@ -1,13 +1,16 @@
-//! The runner as `/init` of a guest: a kernel that was booted to run scenarios.
+//! The runner as `/init` of a guest, that is, of a kernel that was booted to run scenarios.
 //!
 //! Process 1 mounts what the runner needs, loads the modules in `/modules` in the order of their
-//! names, mounts the disk if it was booted with one, and opens the virtio port [`PORT`]. There it says [`Booted`] once; then it reads one
-//! [`Order`] after the other and answers each errand with the runner's messages, `Hello` to `Done` or
-//! `Failed`. How long an errand may take only the host can say, whose load decides how fast the guest is: it
-//! has it stopped. Each errand runs in a process of its own, which pins and executes itself as on the
-//! running kernel; its answer is kept in memory and sent when it has ended, so that process 1
-//! sleeps while rounds run. At the end of input, and after any failure, which it prints on the
-//! console, it ends the machine.
+//! names, mounts the disk if it was booted with one, and opens the virtio port [`PORT`]. There it
+//! sends [`Booted`] once. Then it reads one [`Order`] after the other and answers each errand with
+//! the runner's messages, `Hello` to `Done` or `Failed`. Only the host can say how long an errand
+//! may take, because the host's load decides how fast the guest is. So the host stops an errand
+//! that takes too long.
+//!
+//! Each errand runs in a process of its own, which pins and executes itself as it does on the
+//! running kernel. Its answer is kept in memory and sent when the errand has ended, so that process
+//! 1 sleeps while rounds run. At the end of input, process 1 ends the machine. It also does so
+//! after any failure, which it prints on the console.
 
 use crate::disk;
 use crate::environment::{environment, setting};
@@ -40,60 +43,60 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// The name of the port that errands come from.
+/// The name of the virtio port that errands come from.
 pub const PORT: &str = "needless";
 
-/// Where the kernel finds this program in a guest.
+/// The path of this program in a guest, where the kernel finds it.
 pub const INIT: &str = "/init";
 
 const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Seconds from one folding of a CPU's statistics to the next, which takes the CPU for a moment.
+/// Seconds between two foldings of a CPU's statistics. Each takes the CPU for a moment.
 const STAT_INTERVAL: (&str, &str) = ("/proc/sys/vm/stat_interval", "3600");
 
-/// Multi-generational LRU off, which no word of the kernel's own command line does.
+/// Turns multi-generational LRU off. The kernel's own command line has no word for that.
 const LRU_GEN: (&str, &str) = ("/sys/kernel/mm/lru_gen/enabled", "n");
 
-/// Whether the command line asks for that.
+/// Whether the command line asks to turn multi-generational LRU off.
 fn without_mglru(line: &str) -> bool {
     line.split_ascii_whitespace().any(|word| word == "needless.mglru=off")
 }
 
-/// What a guest says first.
+/// The first message of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Booted {
     /// [`PROTOCOL_VERSION`] of the runner.
     pub version: u32,
     /// The environment, by name.
     pub environment: BTreeMap<String, String>,
-    /// What its kernel lacks of what runs may need.
+    /// What its kernel lacks among the things that runs may need.
     pub absent: Vec<Part>,
 }
 
-/// What the host wants.
+/// An order from the host.
 #[expect(clippy::large_enum_variant, reason = "one at a time is held")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Order {
-    /// One thing to do; it is answered.
+    /// Does one errand, and answers it.
     Do(Job),
-    /// The end of an errand that takes too long. If the errand has just ended it changes nothing.
+    /// Ends an errand that takes too long. If the errand has just ended, this changes nothing.
     Stop {
-        /// Seconds that it was given, for the answer.
+        /// The time that the errand had, for the answer.
         after_seconds: u32,
     },
 }
 
-/// What a guest can do.
+/// An errand.
 #[expect(clippy::large_enum_variant, reason = "one at a time is held")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Job {
-    /// Run a scenario's program; the answer is the runner's messages, `Hello` to `Done`.
+    /// Runs a scenario's program. The answer is the runner's messages, `Hello` to `Done`.
     Scenario(RunRequest),
-    /// Execute a file that the guest was booted with; the answer is [`Message::Executed`].
+    /// Executes a file that the guest was booted with. The answer is [`Message::Executed`].
     Command {
         /// Its path in the guest, and its arguments.
         words: Vec<String>,
-        /// What it finds made ready.
+        /// What the machine must have ready for it.
         machine: MachineNeeds,
     },
 }
@@ -107,32 +110,33 @@ impl Job {
     }
 }
 
-/// Whether this process is a guest's first.
+/// Whether this process is the first process of a guest.
 pub fn is_init() -> bool {
     std::process::id() == 1 && std::env::args().next().as_deref() == Some(INIT)
 }
 
-/// Serves until the input ends; then switches the machine off.
+/// Serves until the input ends, and switches the machine off.
 pub fn init() -> ! {
     let end = match serve() {
         Ok(()) => libc::RB_POWER_OFF,
         Err((what, error)) => {
             say(&format!("{what}: {error}"));
-            // A kernel that lacks something may not know how to switch off; the emulator ends with a restart, too.
+            // A kernel that lacks something may not be able to switch off. A restart ends the
+            // emulator, too.
             libc::RB_AUTOBOOT
         }
     };
     loop {
-        // SAFETY: reboot(2) only ends the machine, which is all that is left to do.
+        // SAFETY: reboot(2) only ends the machine; there is nothing else left to do.
         unsafe { libc::reboot(end) };
         std::thread::sleep(Duration::from_secs(1));
     }
 }
 
-/// Where orders come from.
+/// The stream of orders.
 type Orders = BufReader<File>;
 
-/// A failure with what was being done.
+/// A failed action in words, and its error.
 type Failed = (String, io::Error);
 
 fn at(what: impl Into<String>) -> impl FnOnce(io::Error) -> Failed {
@@ -145,7 +149,7 @@ fn serve() -> Result<(), Failed> {
     let absent = needs::absent();
     refuse_to_lack(&absent)?;
     disk::mount_temporary().map_err(|failed| (failed.what, failed.error))?;
-    // Without it the guest is only noisier.
+    // If this fails, the guest only disturbs more rounds.
     let _ = fs::write(STAT_INTERVAL.0, STAT_INTERVAL.1);
     if fs::read_to_string("/proc/cmdline").is_ok_and(|line| without_mglru(&line)) {
         fs::write(LRU_GEN.0, LRU_GEN.1).map_err(at(LRU_GEN.0))?;
@@ -153,7 +157,7 @@ fn serve() -> Result<(), Failed> {
     let port = open_port()?;
     let mut orders = BufReader::new(port.try_clone().map_err(at("the port"))?);
     let mut answers = BufWriter::with_capacity(1 << 16, port);
-    // Part of booting, for the kernel patches itself.
+    // This is part of booting, because the kernel patches its own code for it.
     let mut machine = Machine { _events: hold_events(), ..Machine::default() };
     clear_cpus();
     // SAFETY: this is the only thread.
@@ -181,14 +185,15 @@ fn mount_all() -> Result<(), Failed> {
         ("debugfs", "/sys/kernel/debug"),
     ];
     for (kind, place) in places {
-        // Where the kernel has no such thing its folder is missing too; the run says so later.
+        // Where the kernel lacks one of these, its folder is missing too. The run reports that
+        // later.
         let optional = matches!(kind, "tracefs" | "cgroup2" | "debugfs");
         if !optional {
             fs::create_dir_all(place).map_err(at(place))?;
         }
         match rustix::mount::mount(kind, place, kind, MountFlags::empty(), None) {
             Ok(()) | Err(rustix::io::Errno::BUSY) => {}
-            // A kernel without it: `needs` knows what that means.
+            // `needs` reports a file system that the kernel lacks.
             Err(error @ rustix::io::Errno::NODEV) => say(&format!("mounting {kind}: {error}")),
             Err(error) if optional => say(&format!("mounting {kind}: {error}")),
             Err(error) => return Err(at(format!("mounting {kind}"))(error.into())),
@@ -197,12 +202,12 @@ fn mount_all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Says something on the console.
+/// Writes a line on the console.
 fn say(what: &str) {
     let _ = writeln!(io::stderr(), "needless-runner: {what}");
 }
 
-/// Names on the console what nothing works without, for there may be no other way to the host.
+/// Names on the console what nothing works without: there may be no other way to tell the host.
 fn refuse_to_lack(absent: &[Part]) -> Result<(), Failed> {
     let vital: Vec<Part> =
         absent.iter().copied().filter(|part| part.needed() == Needed::Always).collect();
@@ -215,7 +220,7 @@ fn refuse_to_lack(absent: &[Part]) -> Result<(), Failed> {
     }
 }
 
-/// Loads every module there is. One that fails is told on the console; what needs it fails later
+/// Loads every module. A failure is printed on the console; whatever needs the module fails later
 /// and says so.
 fn load_modules() {
     let entries = fs::read_dir("/modules").into_iter().flatten().flatten();
@@ -229,7 +234,7 @@ fn load_modules() {
 }
 
 fn load_module(path: &Path) -> io::Result<()> {
-    // Devices are added one by one, as on a running kernel.
+    // zram devices are added one by one, as on a running kernel.
     let zram = path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("zram"));
     let parameters = if zram { c"num_devices=0" } else { c"" };
     match rustix::system::finit_module(File::open(path)?, parameters, 0) {
@@ -238,10 +243,10 @@ fn load_module(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Moves all tasks that can be moved to the CPUs that process 1 may use, which the kernel chose so
-/// that those of scenarios are left out. Kernel threads that were made before the scheduler knew
-/// would stay where they are: `rcu_preempt` and `kcompactd` took the CPUs of every third scenario
-/// with two acting threads. Those that are bound to their CPU refuse.
+/// Moves all tasks that can be moved to the CPUs that process 1 may use. The kernel leaves the CPUs
+/// of scenarios out of these. Kernel threads that were made before the scheduler knew that would
+/// stay where they are: `rcu_preempt` and `kcompactd` took the CPUs of every third scenario with
+/// two acting threads. Tasks that are bound to their CPU refuse.
 fn clear_cpus() {
     let Ok(ours) = rustix::thread::sched_getaffinity(None) else { return };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -251,7 +256,7 @@ fn clear_cpus() {
     }
 }
 
-/// The port appears once the host's and the guest's side have shaken hands.
+/// Opens the port, which appears once host and guest have shaken hands.
 fn open_port() -> Result<File, Failed> {
     for _ in 0..3000 {
         if let Some(device) = find_port() {
@@ -272,24 +277,24 @@ fn find_port() -> Option<PathBuf> {
     })
 }
 
-/// Opens an idle event of every kind that runs record: without one, each run would wait until the
-/// kernel has patched itself. Where there are none, the runs say so.
+/// Opens an idle event of every kind that runs record. Otherwise each run would wait until the
+/// kernel has patched its code. Where an event is missing, the runs report it.
 fn hold_events() -> Option<Rings> {
     Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 1, &mut BTreeMap::new()).ok()
 }
 
-/// The guest made ready for one errand after the other. The swap device stays as long as the next
-/// errand wants the same.
+/// The guest's machine, made ready for one errand after the other. The swap device stays as long as
+/// the next errand needs the same size and kind.
 #[derive(Default)]
 struct Machine {
     _events: Option<Rings>,
     swap: Option<(SwapNeed, ZramSwap)>,
-    /// The device of the disk, once a scenario asked for one.
+    /// The device of the disk, if a scenario has asked for one.
     disk: Option<String>,
     thp_at_boot: Option<String>,
-    /// Of each size of large folios, what it was booted with.
+    /// The mode of each size of large folios at boot.
     mthp_at_boot: BTreeMap<u32, String>,
-    /// Settings for NUMA that scenarios changed, by file, with what they were at boot.
+    /// The values at boot of NUMA settings that scenarios changed, by file.
     numa_at_boot: BTreeMap<String, String>,
 }
 
@@ -301,7 +306,7 @@ impl Machine {
         let outcome = self.prepare(job.machine()).and_then(|()| match job {
             Job::Scenario(request) => {
                 if numa::reclaims(&request.program) {
-                    // Without it the run says what is missing.
+                    // If this fails, the run says what is missing.
                     let _ = numa::make_cgroup();
                 }
                 let disk = request.program.machine.disk.then(|| self.disk.clone()).flatten();
@@ -346,7 +351,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Sets the mode that is asked for, or the one that the guest was booted with.
+    /// Sets the mode of transparent huge pages that is asked for, or the mode at boot.
     fn set_thp(&mut self, mode: Option<ThpMode>) -> Result<(), Failed> {
         let Some(now) = setting(THP_ENABLED) else { return Ok(()) };
         let at_boot = self.thp_at_boot.get_or_insert_with(|| now.clone());
@@ -362,7 +367,7 @@ impl Machine {
         fs::write(THP_ENABLED, word).map_err(at(format!("writing {word} to {THP_ENABLED}")))
     }
 
-    /// Sets what the scenario asks for, and what it does not ask for as the guest was booted with.
+    /// Sets the NUMA settings that the scenario asks for, and the others to their values at boot.
     fn set_numa(&mut self, needs: &NumaNeeds) -> Result<(), Failed> {
         for (path, value) in numa_settings(needs, &self.numa_at_boot) {
             let Some(now) = setting(&path) else { continue };
@@ -374,7 +379,8 @@ impl Machine {
         Ok(())
     }
 
-    /// The same for each size of large folios that the kernel has.
+    /// Sets the mode of each size of large folios that the kernel has: the one that is asked for,
+    /// or the mode at boot.
     fn set_mthp(&mut self, asked: Option<Mthp>) -> Result<(), Failed> {
         for (kib, mode) in asked.unwrap_or_default().sizes() {
             let path = mthp_enabled(kib);
@@ -389,7 +395,8 @@ impl Machine {
     }
 }
 
-/// What is written where a setting was changed before.
+/// The values to write: what is asked for, and the value at boot of settings that were changed
+/// before.
 fn numa_settings(
     needs: &NumaNeeds,
     at_boot: &BTreeMap<String, String>,
@@ -399,7 +406,7 @@ fn numa_settings(
     all
 }
 
-/// Runs the scenario in a process of its own and gives what it said.
+/// Runs the scenario in a process of its own and returns its messages.
 fn run_apart(request: &RunRequest, orders: &mut Orders) -> Result<Vec<Message>, Failed> {
     let mut asked = memory(c"request").map_err(at("memory for the request"))?;
     wire::write_message(&mut asked, request).map_err(at("keeping the request"))?;
@@ -425,7 +432,7 @@ fn run_apart(request: &RunRequest, orders: &mut Orders) -> Result<Vec<Message>, 
     Ok(messages)
 }
 
-/// Executes a file of the guest's and gives how it ended.
+/// Executes a file of the guest and returns how it ended.
 fn execute(words: &[String], orders: &mut Orders) -> Result<Message, Failed> {
     let Some((program, arguments)) = words.split_first() else {
         let failure = Failure::new(FailureKind::BadRequest, "there is no command");
@@ -455,7 +462,7 @@ fn execute(words: &[String], orders: &mut Orders) -> Result<Message, Failed> {
     }))
 }
 
-/// That an errand was stopped.
+/// An errand was stopped.
 struct Stopped {
     after_seconds: u32,
 }
@@ -466,7 +473,7 @@ impl Stopped {
     }
 }
 
-/// Runs a command, and ends it and what it started when the host says so.
+/// Runs a command. If the host says so, ends it with everything that it started.
 fn supervise(
     command: &mut Command,
     orders: &mut Orders,
@@ -475,7 +482,7 @@ fn supervise(
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let stopped = stopped_before_end(&child, orders);
     if let Some(group) = group {
-        // Nobody may be left.
+        // No process of the group may be left.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
     let status = child.wait()?;
@@ -487,7 +494,7 @@ fn memory(name: &std::ffi::CStr) -> io::Result<File> {
     Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
 }
 
-/// Waits until a process has ended (`None`) or is to be stopped.
+/// Waits until a process has ended (`None`) or has to be stopped.
 fn stopped_before_end(child: &Child, orders: &mut Orders) -> io::Result<Option<Stopped>> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a strange process id"))?;

@@ -1,8 +1,9 @@
-//! How the processor holds huge pages that it has loaded from: whole, or in pieces.
+//! Finds out whether the processor's TLB holds a huge page whole or in pieces.
 //!
-//! A fork makes a huge page read-only. Once the child is gone, its first store gets the right to store back: one entry is
-//! changed, without a flush (mm/huge_memory.c:do_huge_pmd_wp_page, 5.10 to 7.3). A processor that holds the page in pieces,
-//! as it may (Intel SDM 3A, 4.10.2.3), then faults at each that it loaded before.
+//! A fork makes a huge page read-only. Once the child is gone, the first store gets back the right
+//! to store: the kernel changes one entry, without a flush (mm/huge_memory.c:do_huge_pmd_wp_page,
+//! 5.10 to 7.3). A processor may hold the page in pieces (Intel SDM 3A, 4.10.2.3). It then faults
+//! at each piece that it loaded before.
 
 use crate::calls::map_anonymous;
 use crate::sys::{self, Usage};
@@ -12,22 +13,23 @@ use needless_model::program::Prot;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// How the process is told to find out.
+/// The argument that makes the process find out.
 pub const VERB: &str = "--huge-tlb";
 
-/// Where the memory of scenarios lies, of which this process has none.
+/// The start of scenarios' memory. This process runs no scenario.
 const START: Vpn = Vpn::containing(0x7100_0000_0000);
 
-/// Huge pages that are looked at: each may lie in memory that the hypervisor maps in another way.
+/// The number of huge pages to look at. The hypervisor may map each of them in another way.
 const HUGE_PAGES: u64 = 8;
 const SIZE: u64 = 512;
 
-/// Prints [`PIECES`] or `whole`; nothing where there are no huge pages to be had. In a process of its own, that it leaves
-/// nothing behind.
+/// Prints [`PIECES`] or `whole`, or nothing where no huge pages are available. This runs in a
+/// process of its own, so that it leaves nothing behind.
 pub fn run() -> ExitCode {
     match faults_after_fork() {
         Ok(faults) => {
-            // Entries and the process's own pages, and in pieces some hundred for each huge page.
+            // Whole pages fault once each, beside the process's own faults. Pages in pieces take
+            // some hundred faults each.
             let held = faults.map(|faults| if faults > 4 * HUGE_PAGES { PIECES } else { "whole" });
             let _ = write!(io::stdout(), "{}", held.unwrap_or_default());
             ExitCode::SUCCESS
@@ -39,22 +41,22 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// How many faults the stores to all pages take after a fork; nothing if they are not huge.
+/// How many faults the stores to all pages take after a fork; `None` if the pages are not huge.
 fn faults_after_fork() -> io::Result<Option<u64>> {
     let pages = PageRange::new(START, HUGE_PAGES * SIZE);
     map_anonymous(pages, Prot::ReadWrite)?;
-    // SAFETY: the advice changes nothing that is stored there.
+    // SAFETY: the advice changes no contents of the memory.
     let advised =
         unsafe { libc::madvise(sys::pointer(START), sys::bytes(pages), libc::MADV_HUGEPAGE) };
     if advised != 0 || faults_of_stores(pages) > 4 * HUGE_PAGES {
         return Ok(None);
     }
-    // SAFETY: there is one thread, and the child does nothing but end.
+    // SAFETY: there is one thread, and the child only ends.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
-        // SAFETY: nothing is left to be done.
+        // SAFETY: the child has nothing left to do.
         0 => unsafe { libc::_exit(0) },
-        // SAFETY: nobody wants the status.
+        // SAFETY: a null pointer says that the status is not wanted.
         child => unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) },
     };
     pages.iter().for_each(|page| _ = sys::load(page));

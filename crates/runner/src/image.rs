@@ -1,7 +1,7 @@
-//! The program that `exec` of a scenario is: this one, which ends at once.
+//! The program that `exec` of a scenario starts: the runner itself, which ends at once.
 //!
-//! What it does itself is in no figure. Its start fills and empties the LRU batches of its CPU; it leaves them empty, as the
-//! model has them.
+//! No figure includes what it does. Its start fills and empties the LRU batches of its CPU. It
+//! leaves them empty, as the model has them.
 
 use crate::lru;
 use crate::run::Run;
@@ -10,11 +10,12 @@ use std::ffi::CStr;
 use std::io;
 use std::process::ExitCode;
 
-/// What it is started with.
+/// The argument that makes the runner this program.
 pub const VERB: &str = "--image";
 const ARGUMENTS: [&CStr; 2] = [c"needless-runner", c"--image"];
 
-/// The process of thread `me` goes on with it; the status to end with if it cannot. Nothing is allocated.
+/// Makes the process of thread `me` go on with this program. Returns the exit status if that fails.
+/// Allocates nothing.
 pub fn execute(run: &Run, me: usize) -> i32 {
     let [name, verb] = ARGUMENTS.map(CStr::as_ptr);
     let (arguments, environment) = ([name, verb, std::ptr::null()], [std::ptr::null()]);
@@ -27,7 +28,7 @@ pub fn execute(run: &Run, me: usize) -> i32 {
     1
 }
 
-/// What it does.
+/// Drains the LRU batches of its CPU, and ends.
 pub fn run() -> ExitCode {
     match lru::map_spare(0).and_then(|()| lru::drain(0)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! Two ioctls of perf events that the library of events lacks.
+//! Two ioctls for perf events that the library of events lacks.
 
 use perf_event_open_sys::ioctls::{SET_FILTER, SET_OUTPUT};
 use std::ffi::CStr;
@@ -12,10 +12,10 @@ pub fn set_output(event: &impl AsRawFd, ring: &impl AsRawFd) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has a tracepoint's event take only the records that `text` says (`PERF_EVENT_IOC_SET_FILTER`).
+/// Makes a tracepoint's event record only what passes the filter `text`
+/// (`PERF_EVENT_IOC_SET_FILTER`).
 pub fn set_filter(event: &impl AsRawFd, text: &CStr) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and the text ends with a zero; the kernel only reads
-    // it.
+    // SAFETY: the descriptor is open, and the text ends with a zero. The kernel only reads it.
     let status = unsafe { SET_FILTER(event.as_raw_fd(), text.as_ptr().cast_mut()) };
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,9 +1,9 @@
-//! What a keeper changes on the machine, written down in its lock file before it is changed: if the
-//! keeper is killed, whoever finds the file unlocked and not empty knows what was left behind, and
-//! can undo it.
+//! The list of a keeper's changes to the machine, in its lock file. The keeper writes down each
+//! change before it makes it. If the keeper is killed, the file is unlocked and not empty. Another
+//! process then learns from it what was left behind, and can undo it.
 //!
-//! The file's first line tells who holds the lock, the second the machine's boot, each further one a
-//! change. A keeper that ends in order empties it.
+//! The first line of the file names the holder of the lock, the second the machine's boot. Each
+//! further line is a change. A keeper that ends in order empties the file.
 
 use crate::environment::setting;
 use crate::numa;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// Modes of huge pages.
+/// The mode of transparent huge pages.
 pub const THP_ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// The mode of large folios of this size, which kernels have since 6.8.
@@ -25,7 +25,7 @@ pub fn mthp_enabled(kib: u32) -> String {
     format!("/sys/kernel/mm/transparent_hugepage/hugepages-{kib}kB/enabled")
 }
 
-/// What the kernel lacks of the large folios that a scenario asks for, if it lacks a size of them.
+/// The size of large folios that a scenario asks for and the kernel lacks, if there is one.
 pub fn lacks_mthp(needs: &MachineNeeds) -> Option<String> {
     let sizes = needs.mthp?.sizes();
     let mut asked = sizes.filter(|(_, mode)| *mode != MthpMode::Never);
@@ -36,56 +36,56 @@ pub fn lacks_mthp(needs: &MachineNeeds) -> Option<String> {
     ))
 }
 
-/// zswap's switch.
+/// The switch of zswap.
 pub const ZSWAP_ENABLED: &str = "/sys/module/zswap/parameters/enabled";
-/// How many pages are read from swap at once, as a power of two.
+/// The number of pages that are read from swap at once, as a power of two.
 pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
-/// Changes each time that the machine starts.
+/// An identifier that changes each time the machine starts.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A change that outlives whoever made it.
+/// A change that outlives the process that made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Made {
     /// A setting was written.
     Set {
-        /// The file.
+        /// The settings file.
         path: String,
-        /// What was written.
+        /// The written value.
         value: String,
-        /// What was there.
+        /// The value before.
         old: String,
     },
     /// tracefs was mounted.
     Mounted {
-        /// Where.
+        /// The mount point.
         path: String,
     },
     /// A zram device was added, as a disk for files.
     Disk {
-        /// Its number.
+        /// The number of the device.
         number: u32,
-        /// Its size.
+        /// The size of the device.
         size_bytes: u64,
         /// Whether the module was loaded for it.
         module_loaded: bool,
     },
     /// A zram device was added, as swap space.
     Zram {
-        /// Its number.
+        /// The number of the device.
         number: u32,
-        /// Its size.
+        /// The size of the device.
         size_bytes: u64,
         /// Whether the module was loaded for it.
         module_loaded: bool,
     },
 }
 
-/// A failure with what was being done.
+/// A failed action in words, and its error.
 pub type Failed = (String, io::Error);
 
 impl Made {
-    /// Whether the machine still is as this left it.
+    /// Whether the machine still has this change.
     pub fn stands(&self) -> bool {
         match self {
             Made::Set { path, value, .. } => setting(path).is_some_and(|now| same(&now, value)),
@@ -98,7 +98,7 @@ impl Made {
         }
     }
 
-    /// Makes it as it was.
+    /// Undoes the change, if the machine still has it.
     pub fn undo(&self) -> Result<(), Failed> {
         if !self.stands() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Made {
         }
     }
 
-    /// For people: what is so because of it.
+    /// The state of the machine that this change made, in words.
     pub fn text(&self) -> String {
         match self {
             Made::Set { path, value, old } if path == THP_ENABLED => {
@@ -133,7 +133,7 @@ impl Made {
         }
     }
 
-    /// Whether it is one that keepers make: others in a file are somebody's invention.
+    /// Whether keepers make such a change. A file that lists others was tampered with.
     fn is_ours(&self) -> bool {
         match self {
             Made::Set { path, .. } => {
@@ -153,7 +153,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// A switch that was written as `N` or `0` may be read as either.
+/// Whether a switch has the written value: one that was written as `N` or `0` may be read as
+/// either.
 fn same(now: &str, written: &str) -> bool {
     let plain = |text: &str| match text.trim() {
         "Y" | "y" => "1".to_owned(),
@@ -174,19 +175,19 @@ fn mounted(mounts: &str, path: &str) -> bool {
 /// The lock file while it is held.
 pub struct Journal(File);
 
-/// Who has the lock, or what came in between.
+/// The outcome of taking the lock.
 pub enum Taken {
-    /// Nobody had it.
+    /// This process holds the lock. An earlier holder left these changes behind.
     Yes(Journal, Vec<Made>),
-    /// Somebody has it.
+    /// Another process holds the lock.
     Busy {
-        /// Who, as they wrote.
+        /// The holder, as the file names it.
         holder: String,
     },
 }
 
 impl Journal {
-    /// Takes the lock, and gives what an earlier holder left in the file.
+    /// Takes the lock, and returns what an earlier holder left in the file.
     pub fn take(path: &str) -> Result<Taken, Failed> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))
@@ -200,32 +201,32 @@ impl Journal {
             }
             Err(error) => return Err((format!("locking {path}"), error.into())),
         }
-        // Again, now that nobody writes to it.
+        // This reads the file again, now that no other process writes to it.
         let text = contents(&mut file).map_err(|error| (path.to_owned(), error))?;
         let left = if is_own(&file) { left_in(&text) } else { Vec::new() };
         Ok(Taken::Yes(Journal(file), left))
     }
 
-    /// Writes down who holds it.
+    /// Empties the file, and writes down the holder and the machine's boot.
     pub fn begin(&mut self, holder: &str) -> io::Result<()> {
         self.empty()?;
         writeln!(self.0, "{holder}\n{}", setting(BOOT_ID).unwrap_or_default())
     }
 
-    /// Writes down what is about to be made.
+    /// Writes down a change that is about to be made.
     pub fn note(&mut self, made: &Made) -> io::Result<()> {
         let line = serde_json::to_string(made).map_err(io::Error::other)?;
         writeln!(self.0, "{line}")
     }
 
-    /// Nothing is left.
+    /// Empties the file: nothing is left to undo.
     pub fn empty(&mut self) -> io::Result<()> {
         self.0.set_len(0)?;
         self.0.seek(SeekFrom::Start(0)).map(|_| ())
     }
 
-    /// Writes down what still is to be undone, and nothing else: what was undone already may be set
-    /// to just that by somebody later, and is theirs then.
+    /// Writes down only what still has to be undone. Somebody may later set the same value again
+    /// that was undone already, and that value is then theirs.
     pub fn keep(&mut self, holder: &str, left: &[&Made]) -> io::Result<()> {
         if left.is_empty() {
             return self.empty();
@@ -234,11 +235,12 @@ impl Journal {
         left.iter().try_for_each(|made| self.note(made))
     }
 
-    /// Undoes what an earlier holder left; keeps in the file what resists.
+    /// Undoes what an earlier holder left. The file keeps what cannot be undone.
     pub fn undo(&mut self, left: &[Made]) -> Undone {
         let mut undone = Undone::default();
         let mut kept: Vec<&Made> = left.iter().collect();
-        // The whole file: what is moot goes from it, whatever comes of the rest.
+        // This writes the file anew: changes that the machine no longer has leave it, even if all
+        // else fails.
         let mut written = self.keep("left behind", &kept);
         for made in left.iter().rev() {
             match made.undo() {
@@ -259,32 +261,33 @@ impl Journal {
     }
 }
 
-/// What became of things left behind.
+/// The outcome of undoing what was left behind.
 #[derive(Debug, Default)]
 pub struct Undone {
-    /// What was undone.
+    /// The changes that were undone, in words.
     pub done: Vec<String>,
     /// What could not be undone, and why.
     pub failed: Vec<Failed>,
 }
 
-/// What is known of a lock file.
+/// The state of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody holds it and nothing was left behind.
+    /// No process holds it, and nothing was left behind.
     Clean,
-    /// Nobody holds it, and what it lists is not so any more: somebody else has undone it.
+    /// No process holds it. It lists changes that the machine no longer has: somebody else has
+    /// undone them.
     Moot,
-    /// Somebody holds it.
+    /// A process holds it.
     Held {
-        /// Who, as they wrote.
+        /// The holder, as the file names it.
         holder: String,
     },
-    /// Somebody held it, was killed, and left this behind.
+    /// Its holder was killed and left changes behind.
     Left {
-        /// Who, as they wrote.
+        /// The former holder, as the file names it.
         holder: String,
-        /// What still stands.
+        /// The changes that the machine still has.
         made: Vec<Made>,
     },
 }
@@ -320,7 +323,7 @@ fn holder(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// Whether the file is root's or this user's, and nobody else may have written to it.
+/// Whether the file is root's or this user's, and only its owner may have written to it.
 fn is_own(file: &File) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| {
         let owner = [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);
@@ -328,7 +331,7 @@ fn is_own(file: &File) -> bool {
     })
 }
 
-/// What is written down in the text of a lock file, of this boot, and still stands.
+/// The changes in the text of a lock file that are of this boot and that the machine still has.
 fn left_in(text: &str) -> Vec<Made> {
     let mut lines = text.lines().skip(1);
     if lines.next().map(str::trim) != setting(BOOT_ID).as_deref().map(str::trim) {
@@ -357,7 +360,7 @@ mod tests {
     #[test]
     fn a_killed_holder_leaves_its_list_and_an_orderly_one_nothing() {
         let path = file("journal");
-        // What the machine is set to anyhow stands, whoever said so.
+        // This change sets the value that the machine has anyway, so the machine has it.
         let Some(value) = setting(THP_ENABLED) else { return };
         let made = Made::Set { path: THP_ENABLED.into(), value: value.clone(), old: value.clone() };
         let gone = Made::Zram { number: 987_654, size_bytes: 1, module_loaded: false };
@@ -382,7 +385,7 @@ mod tests {
         assert_eq!(setting(THP_ENABLED), Some(value.clone()));
         assert_eq!(look(&path), Standing::Clean);
 
-        // What is not so any more is no reason to change what somebody sets later.
+        // A change that the machine no longer has is no reason to change what somebody sets later.
         let other = if value == "never" { "always" } else { "never" };
         let moot = Made::Set { path: THP_ENABLED.into(), value: other.into(), old: "x".into() };
         let (mut journal, _) = taken(&path);

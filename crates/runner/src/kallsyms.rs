@@ -1,19 +1,21 @@
-//! Filters of tracepoints that name a function of the kernel, and where it lies for kernels that know functions by their
-//! address alone.
+//! Filters of tracepoints that name a kernel function, and the function's address for kernels whose
+//! filters take only addresses.
 
 use crate::environment::series;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What empties a CPU's LRU batches for others (mm/swap.c:lru_add_drain_all, 5.10 to 7.3).
+/// The work function that drains a CPU's LRU batches for another CPU (mm/swap.c:lru_add_drain_all,
+/// 5.10 to 7.3).
 pub const DRAIN: &str = "lru_add_drain_per_cpu";
 
-/// The first kernel that looks the name up itself (kernel/trace/trace_events_filter.c: parse_pred, `.function`).
+/// The first kernel whose filters take function names (kernel/trace/trace_events_filter.c:
+/// parse_pred, `.function`).
 const KNOWS_NAMES: (u32, u32) = (6, 3);
 
-/// Lets calls of one of the kernel's functions through.
+/// Makes a filter that lets through calls of one kernel function.
 ///
-/// Before 6.3 the kernel takes the address, which it may hide: then nothing comes through.
+/// Before 6.3 the filter takes the address, which the kernel may hide. Then nothing passes.
 pub fn function_is(field: &str, name: &str) -> String {
     match series() >= KNOWS_NAMES {
         true => format!("{field}.function == {name}"),
@@ -21,27 +23,27 @@ pub fn function_is(field: &str, name: &str) -> String {
     }
 }
 
-/// Looks a function up for all processes that this one starts, where filters need its address.
+/// Looks a function up for all processes that this one starts, if filters need its address.
 ///
 /// # Safety
-/// There is one thread.
+/// There is only one thread.
 pub unsafe fn remember(name: &str) {
     if series() < KNOWS_NAMES
         && let Some(at) = address(name)
     {
-        // SAFETY: nobody else reads the environment meanwhile.
+        // SAFETY: there is no other thread that could read the environment.
         unsafe { std::env::set_var(variable(name), at.to_string()) };
     }
 }
 
-/// In which variable a process leaves what it has looked up.
+/// The environment variable that passes on the address of a function.
 fn variable(name: &str) -> String {
     format!("NEEDLESS_ADDRESS_OF_{name}")
 }
 
-/// Where a function of the kernel's image begins; none if that is hidden. It does not change while the kernel runs, and
-/// the file has more than a hundred thousand lines, which the kernel makes anew for each reader (in an emulator
-/// that takes a second): it is read once.
+/// The address of a function of the kernel's image; `None` if the kernel hides it. It does not
+/// change while the kernel runs. The file has more than a hundred thousand lines, and the kernel
+/// makes them anew for each reader (in an emulator that takes a second). So it is read once.
 fn address(name: &str) -> Option<u64> {
     static KNOWN: Mutex<BTreeMap<String, Option<u64>>> = Mutex::new(BTreeMap::new());
     let remembered = || std::env::var(variable(name)).ok()?.parse().ok();
@@ -50,7 +52,8 @@ fn address(name: &str) -> Option<u64> {
     *known.entry(name.to_owned()).or_insert_with(|| remembered().or_else(read))
 }
 
-/// The address in lines as `/proc/kallsyms` has them; 0 is what it shows to who may not know.
+/// The address in lines as `/proc/kallsyms` has them. The kernel shows 0 to processes that may not
+/// know it.
 fn look_up(symbols: &str, name: &str) -> Option<u64> {
     let of_name = |line: &&str| line.split_ascii_whitespace().nth(2) == Some(name);
     let address = symbols.lines().find(of_name)?.split(' ').next()?;

@@ -1,10 +1,10 @@
-//! The keeper: makes changes to the machine on request and undoes them when its standard input
+//! The keeper: makes changes to the machine on request. It undoes them when its standard input
 //! closes, however the requester ended: returned, failed, interrupted or killed.
 //!
-//! It lives in a session of its own and ignores the terminal's signals. As it makes the changes
-//! itself, there is no moment at which a change exists that nobody would undo. Changes are undone
-//! in reverse order, and a failed one does not keep the others from being undone. What outlives a
-//! keeper that is killed is written down beforehand ([`crate::journal`]).
+//! It lives in a session of its own and ignores the terminal's signals. It makes the changes
+//! itself, so at no moment does a change exist that nobody would undo. It undoes changes in reverse
+//! order. If one cannot be undone, it still undoes the others. Changes that would outlive a killed
+//! keeper are written down beforehand ([`crate::journal`]).
 
 use crate::disk::{DISK_BYTES, make_file_system};
 use crate::journal::{Failed, Journal, Made, Taken};
@@ -23,9 +23,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What it takes to undo a change.
+/// How to undo a change.
 enum Undo {
-    /// What outlives the keeper.
+    /// Undo a change that would outlive the keeper.
     Made(Made),
     /// Close the events.
     Release(Rings),
@@ -33,7 +33,7 @@ enum Undo {
     Kill(OwnedFd),
 }
 
-/// Serves until `requests` ends; then undoes everything.
+/// Serves until `requests` ends, and undoes everything.
 pub fn serve(mut requests: impl Read, mut replies: impl Write) -> ExitCode {
     let _ = rustix::process::setsid();
     ignore_signals();
@@ -50,12 +50,12 @@ pub fn serve(mut requests: impl Read, mut replies: impl Write) -> ExitCode {
     keeper.undo_all()
 }
 
-/// What was done so far.
+/// The changes that were made so far.
 #[derive(Default)]
 struct Keeper {
-    /// The lock, once it is held.
+    /// The lock, once the keeper holds it.
     journal: Option<Journal>,
-    /// Who holds it.
+    /// The holder's name, for the lock file.
     holder: String,
     undos: Vec<Undo>,
 }
@@ -78,7 +78,7 @@ impl Keeper {
                 self.about_to(Made::Mounted { path: path.clone() })?;
                 rustix::mount::mount("tracefs", &*path, "tracefs", MountFlags::empty(), None)
                     .map_err(|error| {
-                        // What is mounted there is not ours.
+                        // The file system that is mounted there is not the keeper's.
                         self.undos.pop();
                         (format!("mounting tracefs at {path}"), error.into())
                     })?;
@@ -86,7 +86,7 @@ impl Keeper {
             Change::ZramSwap { size_bytes } => device = Some(self.swap(size_bytes)?),
             Change::Disk => device = Some(self.disk()?),
             Change::HoldEvents => {
-                // Never enabled, they record nothing.
+                // These events are never enabled, so they record nothing.
                 let place = Place { cpu: 0, on: CpuId(0), tids: vec![0] };
                 let rings = Rings::open(&[place], 1, &mut BTreeMap::new())
                     .map_err(|error| ("holding events".to_owned(), io::Error::other(error)))?;
@@ -105,7 +105,7 @@ impl Keeper {
         Ok(Reply::Done { device })
     }
 
-    /// Takes the lock, and undoes what an earlier holder could not.
+    /// Takes the lock, and undoes what an earlier holder left behind.
     fn lock(&mut self, path: &str, holder: &str) -> Result<Reply, Failed> {
         let (mut journal, left) = match Journal::take(path)? {
             Taken::Yes(journal, left) => (journal, left),
@@ -120,7 +120,7 @@ impl Keeper {
         Ok(Reply::Locked { undone: undone.done })
     }
 
-    /// Writes down what is about to be made; it is undone whether it gets that far or not.
+    /// Writes down a change that is about to be made. The keeper undoes it even if it is not made.
     fn about_to(&mut self, made: Made) -> Result<(), Failed> {
         if let Some(journal) = &mut self.journal {
             journal.note(&made).map_err(at("the lock file"))?;
@@ -139,8 +139,8 @@ impl Keeper {
         fs::write(&path, &value).map_err(at(format!("writing {value} to {path}")))
     }
 
-    /// A device that has no size yet, which is written down as `made` tells. What cannot be written
-    /// down goes again.
+    /// Adds a device without a size. `made` says how to write it down. If that fails, the device is
+    /// removed again.
     fn new_device(&mut self, made: impl FnOnce(u32, bool) -> Made) -> Result<Zram, Failed> {
         let zram = Zram::hot_add().map_err(device_failed)?;
         let noted = self.about_to(made(zram.number(), zram.module_loaded()));
@@ -172,7 +172,7 @@ impl Keeper {
         Ok(device)
     }
 
-    /// Undoes everything, the last first; what resists stays written down.
+    /// Undoes everything, the last change first. What cannot be undone stays written down.
     fn undo_all(mut self) -> ExitCode {
         let (mut failed, mut resists) = (false, Vec::new());
         let mut complain = |(what, error): Failed| {
@@ -202,8 +202,8 @@ impl Keeper {
         if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
-    /// Keeps in the lock file what is not undone: somebody who kills this process now, and then
-    /// sets what was undone to just what is listed, has it as they set it.
+    /// Keeps in the lock file only what is not undone yet. If this process is killed now, and
+    /// somebody sets an undone value again, nobody will change it behind their back.
     fn note_left(&mut self, resists: &[Made]) -> io::Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let open = self.undos.iter().filter_map(|undo| match undo {
@@ -231,7 +231,7 @@ fn chosen(text: &str) -> &str {
 }
 
 fn ignore_signals() {
-    // A write beyond the limit of file sizes is an error like others (`ulimit -f`).
+    // A write beyond the limit of file sizes (`ulimit -f`) then fails like any other write.
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGXFSZ] {
         // SAFETY: SIG_IGN is a valid disposition; no handler runs.
         unsafe { libc::signal(signal, libc::SIG_IGN) };

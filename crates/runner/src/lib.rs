@@ -1,21 +1,22 @@
-//! The runner: executes one scenario on the kernel it finds itself on, and says what happened.
+//! The runner: executes one scenario on the running kernel, and reports what happened.
 //!
 //! One static binary does several jobs, chosen by its arguments:
-//! - none: read a [`needless_model::run::RunRequest`] from standard input, pin the process to the
-//!   CPU of the scenario's first thread and execute itself again ([`start`]);
-//! - `--run FD TIME`: the second start, at `TIME`; run the request found in the memory file `FD`
+//!
+//! - none: reads a [`needless_model::run::RunRequest`] from standard input, pins the process to the
+//!   CPU of the scenario's first thread and executes itself again ([`start`]);
+//! - `--run FD TIME`: the second start, at `TIME`; runs the request in the memory file `FD`
 //!   ([`session`]);
-//! - `--watch`: make changes to the machine on request and undo them when standard input
-//!   closes, however the requester ended ([`keeper`]);
-//! - `--image`: be the program that a process of the scenario goes on with, and end ([`image`]);
-//! - `--huge-tlb`: say how the processor holds huge pages ([`huge_tlb`]);
-//! - `--guard COMMAND…`: run a command and end it when standard input closes ([`guard`]);
-//! - as `/init` of a guest: serve requests from the host ([`guest`]).
+//! - `--watch`: makes changes to the machine on request and undoes them when standard input closes,
+//!   however the requester ended ([`keeper`]);
+//! - `--image`: is the program that `exec` of a scenario starts, and ends ([`image`]);
+//! - `--huge-tlb`: says how the processor holds huge pages ([`huge_tlb`]);
+//! - `--guard COMMAND…`: runs a command and kills it when standard input closes ([`guard`]);
+//! - as `/init` of a guest: serves requests from the host ([`guest`]).
 //!
 //! [`collect`] is the other side: it reads the runner's answers.
 //!
-//! The invariant of every module that acts while a round runs: no allocation, no system call and
-//! no page touched for the first time that the scenario did not ask for.
+//! Invariant of every module that acts while a round runs: it allocates nothing, makes no system
+//! call and touches no page for the first time, unless the scenario asks for it.
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,

@@ -1,11 +1,11 @@
-//! Errors whose cause is none of ours: a limit on this process, a machine that is used up, a `/proc`
-//! that is not there. Each with its remedy.
+//! Errors with a cause outside of this project, and their remedies: a limit on this process,
+//! exhausted resources of the machine, a missing `/proc`.
 
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 
-/// What is wrong where `/proc` is not mounted, and what helps.
+/// The error and the remedy if `/proc` is not mounted.
 pub const NO_PROC: (&str, &str) = ("/proc is not mounted", "`mount -t proc proc /proc`");
 
 const OPEN_FILES: &str =
@@ -17,8 +17,8 @@ const PROCESSES: &str =
 const SPACE: &str = "the disk is full";
 const SIZE: &str = "no file may grow that large: raise the limit, as in `ulimit -f unlimited`";
 
-/// Errors that tell such a cause, in the system's words, with the remedy. What contains another's
-/// words stands before it.
+/// Errors with such a cause, in the system's words, with the remedy. If a text contains another
+/// one, it comes before that one.
 const CAUSES: [(Errno, &str, &str); 6] = [
     (Errno::NFILE, "Too many open files in system", ALL_FILES),
     (Errno::MFILE, "Too many open files", OPEN_FILES),
@@ -39,13 +39,13 @@ pub fn remedy(errno: Option<i32>) -> Option<&'static str> {
     cause.map(|(.., remedy)| *remedy)
 }
 
-/// The remedy for an error. One of an allocation has no number.
+/// The remedy for an error. A failed allocation has no error number.
 pub fn remedy_of(error: &io::Error) -> Option<&'static str> {
     let memory = error.kind() == io::ErrorKind::OutOfMemory;
     remedy(error.raw_os_error()).or(memory.then_some(MEMORY))
 }
 
-/// What the system said, without the name of a file that was made for the time being.
+/// The system's words, without the name of a temporary file.
 pub fn words(error: &io::Error) -> String {
     let text = error.to_string();
     match (error.raw_os_error(), text.split_once(" at path \"")) {
@@ -54,7 +54,7 @@ pub fn words(error: &io::Error) -> String {
     }
 }
 
-/// The remedy for what another program said.
+/// The remedy for an error in the words of another program.
 pub fn remedy_in(text: &str) -> Option<&'static str> {
     let cause = CAUSES.iter().find(|(_, words, _)| text.contains(words));
     cause.map(|(.., remedy)| *remedy)

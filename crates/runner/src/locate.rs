@@ -1,4 +1,4 @@
-//! Where the project's other files are, seen from the command that uses them.
+//! Finds the project's other files from the place of the running command.
 
 use needless_model::foreign;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ pub const QEMU_PLUGIN: Wanted =
 /// A file that is looked for.
 #[derive(Copy, Clone, Debug)]
 pub struct Wanted {
-    /// Its name.
+    /// Its file name.
     pub name: &'static str,
-    /// The environment variable that may name another.
+    /// The environment variable that may name another file.
     pub variable: &'static str,
 }
 
@@ -28,11 +28,16 @@ pub fn find() -> Result<PathBuf, String> {
     find_file(RUNNER)
 }
 
-/// Where an installed command has them, seen from the folder that has `bin/` in it.
+/// The folder of an installed command's files, from the folder above `bin/`.
 const INSTALLED: &str = "lib/needless";
 
-/// Finds a file: as its variable says, else beside this program, else one directory up, else where it is when
-/// installed. If it is nowhere, the places that were looked at.
+/// The folder of a release build, from the folder above that of the command: `make build` fills
+/// target/release, which target/demo/needless uses, too.
+const BUILT: &str = "release";
+
+/// Finds a file: the one that its variable names, or one beside this program, or one directory up,
+/// or where it is when installed, or in the release build. If there is none, the error lists these
+/// places.
 pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
     let Wanted { name, variable } = wanted;
     if let Some(path) = std::env::var_os(variable) {
@@ -49,8 +54,10 @@ pub fn find_file(wanted: Wanted) -> Result<PathBuf, String> {
 /// Finds the file of this name for a program.
 fn in_places(program: &Path, name: &str) -> Result<PathBuf, String> {
     let near = program.ancestors().skip(1).take(2).map(Path::to_owned);
-    let installed = program.ancestors().nth(2).map(|prefix| prefix.join(INSTALLED));
-    let places: Vec<PathBuf> = near.chain(installed).collect();
+    let above = program.ancestors().nth(2).into_iter();
+    let others = above.flat_map(|above| [INSTALLED, BUILT].map(|folder| above.join(folder)));
+    let others = others.filter(|place| program.parent() != Some(place.as_path()));
+    let places: Vec<PathBuf> = near.chain(others).collect();
     let found = places.iter().map(|place| place.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(foreign::path).collect();
@@ -64,19 +71,19 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_file_is_found_beside_the_program_above_it_or_where_it_is_installed() {
+    fn a_file_is_found_beside_the_program_above_it_where_it_is_installed_or_built() {
         let folder = std::env::temp_dir().join(format!("needless-locate-{}", std::process::id()));
         let program = folder.join("bin/needless");
-        let places = ["lib/needless", ".", "bin"].map(|place| folder.join(place));
+        let places = ["release", "lib/needless", ".", "bin"].map(|place| folder.join(place));
         places.iter().for_each(|place| fs::create_dir_all(place).unwrap());
         let missing = in_places(&program, "runner").unwrap_err();
-        for place in ["bin", "lib/needless"] {
+        for place in ["bin", "lib/needless", "release"] {
             assert!(
                 missing.contains(&format!("{place} and")) || missing.ends_with(place),
                 "{missing}"
             );
         }
-        // The nearest one counts.
+        // The nearest one is found.
         for place in &places {
             fs::write(place.join("runner"), "").unwrap();
             let found = in_places(&program, "runner").unwrap();

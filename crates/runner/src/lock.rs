@@ -1,7 +1,8 @@
-//! A lock that processes may share: it lies in the memory that it guards, and nobody sleeps in it, so that the
-//! kernel has no part in it. (The standard library's sleep on futexes that only one address space sees.)
+//! A lock that processes may share. It lies in the memory that it guards. A thread waits for it
+//! without sleeping, so the kernel has no part in it. (The standard library's locks sleep on
+//! private futexes, which work in one address space only.)
 //!
-//! It is held for moments, and by the thread that has the turn, so that hardly anybody ever waits.
+//! It is held for moments, and by the thread that has the turn, so a thread hardly ever waits.
 
 use crate::wire::{Failure, FailureKind};
 use std::cell::UnsafeCell;
@@ -9,28 +10,28 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer nobody holds it: whoever had it was killed meanwhile.
+/// No thread holds the lock longer than this, unless it was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Something that one at a time may have.
+/// A value that one thread at a time may access.
 pub struct Lock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard alone, of which there is one at a time.
+// SAFETY: the value is accessed only through a guard, and there is one guard at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
-/// It is given back when this goes.
+/// Holds the lock until it is dropped.
 pub struct Guard<'a, T>(&'a Lock<T>);
 
 impl<T> Lock<T> {
-    /// Nobody has it.
+    /// Makes a lock that no thread holds.
     pub const fn new(value: T) -> Lock<T> {
         Lock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits until nobody else has it. Ends the run if its holder does not live any more.
+    /// Waits until no other thread holds the lock. Ends the run if the holder is dead.
     pub fn lock(&self) -> Guard<'_, T> {
         let mut deadline = None;
         while self.held.swap(true, Ordering::Acquire) {
@@ -50,7 +51,7 @@ fn abandoned() -> ! {
     let failure = Failure::new(FailureKind::Signal, what);
     let status = i32::from(failure.exit_status());
     failure.send();
-    // SAFETY: ends the process at once; nothing of it can be trusted any more.
+    // SAFETY: `_exit` ends the process at once; nothing in it can be trusted any more.
     unsafe { libc::_exit(status) }
 }
 
@@ -64,14 +65,14 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the guard says that nobody else has it.
+        // SAFETY: while this guard exists, no other thread accesses the value.
         unsafe { &*self.0.value.get() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`.
+        // SAFETY: while this guard exists, no other thread accesses the value.
         unsafe { &mut *self.0.value.get() }
     }
 }

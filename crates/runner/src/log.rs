@@ -1,7 +1,7 @@
-//! What was seen, in the order in which it was written down, in memory set aside beforehand.
+//! The log of what was seen, in the order of writing, in memory that was set aside beforehand.
 //!
-//! Records of rings and markers of threads end up in one log. It is sorted and told apart only
-//! when the run is over ([`crate::decode`]).
+//! Records of rings and markers of threads go into one log. It is sorted and interpreted only when
+//! the run is over ([`crate::decode`]).
 
 use crate::shared::Stretch;
 use crate::sys::roomy;
@@ -10,95 +10,102 @@ use needless_model::event::FlushReason;
 use needless_model::order::Rank;
 use needless_model::run::TimedBlock;
 
-/// Records for which room is set aside at most: 40 MiB.
+/// The most records to set memory aside for: 40 MiB.
 const MOST_ROOM: usize = 1 << 20;
 
-/// Attempts at rounds for which room is set aside at most.
+/// The most attempts at rounds to set memory aside for.
 const MOST_ATTEMPTS: usize = 1 << 16;
 
-/// Records of a round that is not unusually long. Touching memory takes time, most of all in
-/// emulation, so no more is set aside than the rounds are likely to need.
+/// Records of a usual round. Touching memory takes time, most of all in emulation, so the log sets
+/// aside only what the rounds are likely to need.
 const USUAL_ROUND: usize = 1 << 12;
 
-/// Records that must fit before each round.
+/// Records that must fit in before each round.
 const LONGEST_ROUND: usize = 1 << 14;
 
-/// What a record says; `value` and `extra` of [`Raw`] are named in the variants.
+/// The kind of a record. Each variant explains `value` and `extra` of its [`Raw`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A round starts; `value`: number of the attempt.
     RoundStart,
     /// A round ends; `value`: number of the attempt.
     RoundEnd,
-    /// A phase mark; `value`: which.
+    /// A phase mark; `value`: its number.
     Mark,
     /// A measured block starts.
     MeasureStart,
     /// A measured block ends.
     MeasureEnd,
-    /// An operation starts; `value`: its id; `extra`: 1 if what pages hold is unknown after it.
+    /// An operation starts; `value`: its id; `extra`: 1 if the contents of pages are unknown after
+    /// it.
     Op,
     /// An exception; `value`: address; `extra`: error code.
     Fault,
-    /// The kernel is done with a fault; `value`: address; `extra`: 1 if it was major.
+    /// The kernel has finished a fault; `value`: address; `extra`: 1 if it was major.
     FaultDone,
-    /// A call tells of pages that were stored to; `value`: address of the first; `extra`: how many.
+    /// A call reports pages as written; `value`: address of the first; `extra`: how many.
     Told,
-    /// `move_pages` answers for a page; `value`: its address; `extra`: the node, or the negative number of the error.
+    /// `move_pages` reports on a page; `value`: its address; `extra`: the node, or the negative
+    /// number of the error.
     PageStatus,
-    /// userfaultfd tells of an access; `value`: address; `extra`: 1 if it is a store to a page that is protected.
+    /// userfaultfd reports an access; `value`: address; `extra`: 1 if it is a store to a protected
+    /// page.
     Asked,
-    /// A signal handler is told of an access; `value`: address.
+    /// A signal handler learns of an access; `value`: address.
     Signal,
     /// A flush; `value`: pages (`u64::MAX`: all); `extra`: reason.
     Flush,
-    /// A thread has a CPU interrupted that may walk a page table without a lock; `value`: the CPU, as the scenario numbers it.
+    /// A thread interrupts a CPU that may walk a page table without a lock; `value`: the CPU, as
+    /// the scenario numbers it.
     TableSync,
     /// A thread writes a page to swap.
     Write,
-    /// A process begins, forked by this task; `value`: the id of its task; `extra`: which thread it is.
+    /// This task forks a process; `value`: the id of the new task; `extra`: the index of its
+    /// thread.
     Forked,
-    /// A process goes on with another program: what it does from now on is not the scenario's.
+    /// A process calls `exec`. Its actions from now on are not the scenario's.
     Exec,
-    /// A CPU left a task; `value`: the id of the next one, 0 if idle; `extra`: 1 if the task
-    /// could have gone on.
+    /// A CPU left a task; `value`: the id of the next one, 0 if idle; `extra`: 1 if the task was
+    /// still runnable.
     SwitchOut,
-    /// A CPU turned to a task; `value`: its id, 0 if idle.
+    /// A CPU switched to a task; `value`: its id, 0 if idle.
     SwitchIn,
-    /// A kernel thread empties the CPU's LRU batches.
+    /// A kernel thread drains the CPU's LRU batches.
     Drained,
-    /// The scheduler charges the running task for its time: at each tick of the clock, and when another task becomes ready.
+    /// The scheduler charges the running task for its time: at each tick of the clock, and when
+    /// another task becomes ready.
     Charged,
-    /// A thread goes on after a call that took long, or gives up its turn: what it did before is done.
+    /// A thread goes on after a long call, or gives up its turn. Everything that it did before is
+    /// over.
     WentOn,
     /// Records were lost before this one; `value`: how many.
     Lost,
 }
 
-/// A record.
+/// A record of a ring, or a marker of a thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Raw {
     /// Nanoseconds of CLOCK_MONOTONIC_RAW.
     pub time: u64,
-    /// See [`Kind`].
+    /// Its meaning depends on [`Kind`].
     pub value: u64,
-    /// See [`Kind`].
+    /// Its meaning depends on [`Kind`].
     pub extra: u64,
     /// The task that ran.
     pub tid: i32,
-    /// The CPU.
+    /// The CPU that it ran on.
     pub cpu: u16,
-    /// What it says.
+    /// The kind of the record.
     pub kind: Kind,
 }
 
 impl Raw {
-    /// Why a flush was; `None` for a number that no kernel was seen to give.
+    /// The reason of a flush; `None` for a number that is not known from any kernel.
     pub fn flush_reason(&self) -> Option<FlushReason> {
         u32::try_from(self.extra).ok().and_then(FlushReason::from_number)
     }
 
-    /// Where it stands among records of the same time.
+    /// Its order among records of equal time.
     pub fn rank(&self) -> Rank {
         match self.kind {
             Kind::RoundStart => Rank::RoundStart,
@@ -129,42 +136,42 @@ impl Raw {
 pub struct Attempt {
     /// The round's index; negative in warm-up.
     pub index: i64,
-    /// Whether it counts.
+    /// Whether the round counts.
     pub kept: bool,
-    /// Minor faults.
+    /// Minor faults in the round.
     pub minor_faults: u64,
-    /// Major faults.
+    /// Major faults in the round.
     pub major_faults: u64,
-    /// Where its cycles start in [`Log::cycles`].
+    /// The start of its measured blocks in [`Log::cycles`].
     pub cycles_from: usize,
-    /// Where they end.
+    /// The end of its measured blocks in [`Log::cycles`].
     pub cycles_to: usize,
-    /// Kernel counters, in the order of [`crate::vmstat::Counters::names`].
+    /// Values of kernel counters, in the order of [`crate::vmstat::Counters::names`].
     pub counters: Vec<u64>,
 }
 
 /// The log of a run.
 pub struct Log {
-    /// Whether events are recorded at all.
+    /// Whether events are recorded.
     pub events: bool,
-    /// All records.
+    /// All records of the run.
     pub records: Vec<Raw>,
     /// All attempts at rounds.
     pub attempts: Vec<Attempt>,
-    /// All blocks measured, of all processes.
+    /// All measured blocks of all processes.
     pub cycles: Vec<TimedBlock>,
-    /// Records for which there is room that was touched beforehand.
+    /// The number of records that fit into memory that was touched beforehand.
     room: usize,
-    /// Rounds still to come, as far as known.
+    /// Rounds still to come, if their number is known.
     rounds_left: usize,
-    /// Records before the round that runs now.
+    /// The number of records before the current round.
     before: usize,
     /// The most records of a round so far.
     longest: usize,
 }
 
 impl Log {
-    /// An empty log with room for the records of `rounds`.
+    /// Makes an empty log with memory for the records of `rounds` rounds.
     pub fn new(events: bool, rounds: usize) -> Log {
         let room = rounds.saturating_mul(USUAL_ROUND).clamp(8 * LONGEST_ROUND, MOST_ROOM);
         Log {
@@ -179,7 +186,7 @@ impl Log {
         }
     }
 
-    /// Where the records lie, and where those of a round to come will: memory that is written there.
+    /// The memory of the records, and the part of it that rounds to come will write to.
     pub fn place(&self) -> (Stretch, Stretch) {
         let size = size_of::<Raw>();
         let start = self.records.as_ptr() as usize;
@@ -188,9 +195,10 @@ impl Log {
         (whole, (next, (next + LONGEST_ROUND * size).min(whole.1)))
     }
 
-    /// Called after each round: makes room for the next one, and for as many like the longest so far
-    /// as are to come, so that it is warm-up rounds that find too little. Whether room had to be
-    /// made, now or during the round: then pages were touched that the round did not ask for.
+    /// Called after each round. Makes room for the next round and for those still to come, each as
+    /// long as the longest so far. So only warm-up rounds find too little room. Returns whether
+    /// room had to be made, now or during the round: that touches pages that the round did not ask
+    /// for.
     pub fn has_grown(&mut self) -> bool {
         let length = self.records.len();
         self.longest = self.longest.max(length - self.before.min(length));
@@ -207,7 +215,7 @@ impl Log {
         true
     }
 
-    /// Writes down a marker of thread `tid`.
+    /// Writes a marker of thread `tid`.
     #[inline]
     pub fn marker(&mut self, kind: Kind, value: u64, extra: u64, cpu: u16, tid: i32) {
         self.records.push(Raw { time: crate::sys::now_ns(), value, extra, tid, cpu, kind });
@@ -254,13 +262,13 @@ mod tests {
         for index in 0..12_000 {
             log.attempts.push(Attempt { index, ..UNTRIED });
         }
-        // Some 200 pages; the allocator's own, if any, are few.
+        // There are some 200 pages. The allocator's own pages, if any, are few.
         assert!(minor_faults() - before < 20);
     }
 
     /// Minor faults of this thread.
     fn minor_faults() -> i64 {
-        // SAFETY: plain data, which the kernel fills in.
+        // SAFETY: `rusage` is plain data, and the kernel fills it in.
         unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);

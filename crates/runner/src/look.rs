@@ -1,5 +1,5 @@
-//! Looking at files of procfs and sysfs: what one says, that this kernel does not have it, or that it
-//! cannot be seen, which is never taken for either.
+//! Reads files of procfs and sysfs. There are three outcomes: the text, a kernel without such a
+//! file, and a file that cannot be seen. The third one never counts as one of the others.
 
 use crate::limits::remedy_in;
 use needless_model::foreign;
@@ -8,25 +8,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A file of the kernel's that cannot be seen.
+/// A file of the kernel that cannot be seen.
 #[derive(Debug, Error)]
 #[error("{}: {why}", foreign::path(path))]
 pub struct Unseen {
-    /// Which.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason, in words.
     pub why: String,
 }
 
-/// The file systems' numbers (include/uapi/linux/magic.h, 5.10 to 7.3).
+/// The magic numbers of the file systems (include/uapi/linux/magic.h, 5.10 to 7.3).
 const PROC: u64 = 0x9fa0;
 const SYSFS: u64 = 0x6265_6572;
 
-/// What helps where something lies over a kernel's file.
+/// The remedy if something is mounted over a kernel's file.
 const UNSEEN_REMEDY: &str = "unmount what hides it, or run where /proc and /sys are the kernel's (outside of the container)";
 
 impl Unseen {
-    /// What helps: where a limit is in the way, that is raised.
+    /// The remedy: if a limit is the cause, to raise the limit.
     pub fn remedy(&self) -> &'static str {
         remedy_in(&self.why).unwrap_or(UNSEEN_REMEDY)
     }
@@ -40,7 +40,7 @@ pub fn look(path: impl AsRef<Path>) -> Result<Option<String>, Unseen> {
     }
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        // It went meanwhile, as tasks do.
+        // The file is gone meanwhile, as those of tasks are.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unseen(path, error)),
     }

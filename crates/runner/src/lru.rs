@@ -1,13 +1,13 @@
-//! Empties the LRU batches of the scenario's CPUs, which decide on kernels before 5.18 whether a page
-//! is copied: `MADV_COLD` begins with that. It is given for a spare page of the thread that is never
-//! touched, so that there is nothing else for it to do.
+//! Drains the LRU batches of the scenario's CPUs. On kernels before 5.18 these decide whether a
+//! page is copied. `MADV_COLD` begins by draining the batch of its CPU. The runner calls it for a
+//! spare page of the thread that is never touched, so that the call does nothing else.
 
 use crate::calls;
 use crate::wire::Failure;
 use needless_model::addr::{PageRange, Vpn};
 use needless_model::program::{Advice, Prot};
 
-/// Where the spare pages lie, one per thread.
+/// The address of the spare pages, one for each thread.
 const SPARES_AT: Vpn = Vpn(0x0f00_0000_0000 / 4096);
 
 /// Maps the spare page of thread `me`.
@@ -16,12 +16,12 @@ pub fn map_spare(me: usize) -> Result<(), Failure> {
         .map_err(|e| Failure::internal("a spare page", &e))
 }
 
-/// Empties the LRU batches of the CPU that runs this, which is thread `me`.
+/// Drains the LRU batches of the CPU of the calling thread, which is thread `me`.
 pub fn drain(me: usize) -> Result<(), Failure> {
     calls::advise(spare_page(me), Advice::Cold).map_err(|e| Failure::internal("MADV_COLD", &e))
 }
 
-/// Whether a mapping is of spare pages.
+/// Whether a mapping consists of spare pages.
 pub fn is_spare(range: PageRange) -> bool {
     range.overlaps(PageRange::new(SPARES_AT, 1 << 16))
 }

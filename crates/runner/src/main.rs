@@ -1,4 +1,4 @@
-//! The runner's entry. See the library for the protocol.
+//! The runner's entry point. The library documents the protocol.
 #![allow(clippy::disallowed_methods, reason = "it is a program of its own")]
 
 use needless_runner::guard::Streams;
@@ -43,7 +43,7 @@ fn complain(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Turns a failure into the message that the other side expects, and an exit status.
+/// Turns a failure into the message that the other side expects, and into an exit status.
 fn report(result: Result<(), wire::Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,11 @@
-//! Marks for an emulator that counts instructions: where rounds and phases begin and end.
+//! Marks for an emulator that counts instructions. They show where rounds and phases begin and end.
 //!
 //! On arm64 a mark is one of the hint instructions that the architecture leaves unallocated. Every
-//! processor takes it for a `nop`; the project's QEMU plugin (crates/qemu-plugin) recognises it and
-//! writes down what was executed since the mark before. Other architectures have no such plugin,
-//! and marks are nothing there.
+//! processor executes it as a `nop`. The project's QEMU plugin (crates/qemu-plugin) recognises it
+//! and writes down what was executed since the last mark. Other architectures have no such plugin.
+//! There a mark does nothing.
 
-/// A mark. The number is the immediate of the hint instruction.
+/// A mark. Its number is the immediate of the hint instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mark {
@@ -13,16 +13,16 @@ pub enum Mark {
     RoundBegins = 121,
     /// A phase of the round ends and the next one begins.
     Phase = 122,
-    /// The round ends.
+    /// The current round ends.
     RoundEnds = 123,
-    /// The round that ended last counts.
+    /// The last round counts.
     RoundCounts = 124,
-    /// A guest's first process is done with an errand, however it ended.
+    /// A guest's first process has finished an errand, however the errand ended.
     ErrandEnds = 125,
 }
 
 impl Mark {
-    /// All of them.
+    /// All marks, in the order of their numbers.
     pub const ALL: [Mark; 5] =
         [Mark::RoundBegins, Mark::Phase, Mark::RoundEnds, Mark::RoundCounts, Mark::ErrandEnds];
 
@@ -30,7 +30,7 @@ impl Mark {
     #[inline]
     pub fn make(self) {
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: unallocated hints do nothing.
+        // SAFETY: an unallocated hint does nothing.
         unsafe {
             use std::arch::asm;
             match self {
@@ -43,7 +43,7 @@ impl Mark {
         }
     }
 
-    /// The mark of this number.
+    /// The mark with this number.
     pub fn from_number(number: u8) -> Option<Mark> {
         Mark::ALL.into_iter().find(|mark| *mark as u8 == number)
     }

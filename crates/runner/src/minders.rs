@@ -1,9 +1,10 @@
-//! Kernel threads that look after memory without its being counted: `kdamond`, of DAMON.
+//! Kernel threads that manage memory without being counted: `kdamond`, the thread of DAMON.
 //!
-//! It clears accessed bits of any task's pages without a flush and may reclaim them as `madvise` does,
-//! which moves no counter of reclaim (mm/damon/paddr.c; mm/vmscan.c:reclaim_pages), on any CPU, where no
-//! ring of ours sees it. That it ran is told by its time slices (`/proc/PID/schedstat`, third figure)
-//! and its state. What `kswapd`, `kcompactd` and `khugepaged` do is counted ([`crate::vmstat`]).
+//! It clears accessed bits of any task's pages without a flush. It may also reclaim pages as
+//! `madvise` does, on any CPU. That moves no counter of reclaim (mm/damon/paddr.c;
+//! mm/vmscan.c:reclaim_pages), and no ring of ours sees it. Its time slices (`/proc/PID/schedstat`,
+//! third figure) and its state show that it ran. `kswapd`, `kcompactd` and `khugepaged` have
+//! counters ([`crate::vmstat`]).
 
 use crate::tracefs::{is_kernel_thread, task_state};
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 const NAME: &str = "kdamond";
 
-/// The threads that this kernel has.
+/// The threads of this kind on this kernel.
 pub struct Minders(Vec<Minder>);
 
 struct Minder {
@@ -22,18 +23,18 @@ struct Minder {
 }
 
 impl Minders {
-    /// As if there were none.
+    /// An empty list.
     pub fn none() -> Minders {
         Minders(Vec::new())
     }
 
-    /// Finds them.
+    /// Finds the threads.
     pub fn find() -> Minders {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         Minders(entries.filter_map(|entry| Minder::open(&entry.path())).collect())
     }
 
-    /// One that ran since this was last asked.
+    /// The name of one that has run since the last call.
     pub fn ran(&mut self) -> Option<&str> {
         let mut ran = None;
         for minder in &mut self.0 {
@@ -82,7 +83,7 @@ mod tests {
     fn a_slice_more_tells_that_it_ran() {
         assert_eq!(slices(b"67116772992 276277257207 23318\n"), Some(23318));
         assert_eq!(slices(b""), None);
-        // This thread stands in: it runs whenever it is looked at.
+        // This thread takes its place: it runs whenever it is looked at.
         let open = |file: &str| File::open(format!("/proc/thread-self/{file}")).unwrap();
         let (schedstat, stat) = (open("schedstat"), open("stat"));
         let me = Minder { name: "me".into(), schedstat, stat, slices: None };

@@ -1,76 +1,77 @@
-//! What a guest's kernel has to have, by the names of its options.
+//! What a guest's kernel must have, by the names of its options.
 //!
-//! One table for three readers: the host looks into a configuration before it boots a kernel, process 1
-//! looks for what a part leaves in `/proc`, `/sys` and `/dev`, and errors name what to switch on.
+//! One table serves three readers. The host looks into a configuration before it boots a kernel.
+//! Process 1 looks for the files of each part in `/proc`, `/sys` and `/dev`. Errors name the
+//! options to switch on.
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What process 1 writes on the console in front of the name of a part without which it cannot work.
+/// The words that process 1 prints on the console before the name of a vital part that is missing.
 pub const LACKS: &str = "needless-runner: this kernel lacks ";
 
-/// A part of a kernel.
+/// A part of a kernel that runs may need.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Part {
-    /// A first file system that comes with the kernel.
+    /// The first file system, which comes with the kernel.
     Initramfs,
-    /// Programs in the format that `/init` has.
+    /// Programs in the format of `/init` (ELF).
     Programs,
-    /// The serial port that the host listens to.
+    /// The serial port that the host reads.
     Console,
     /// More than one processor.
     Processors,
     /// Processors that the scheduler leaves alone.
     Isolation,
-    /// `/proc`
+    /// The file system `/proc`.
     Proc,
-    /// `/sys`
+    /// The file system `/sys`.
     Sys,
-    /// `/dev`
+    /// The file system `/dev`.
     Dev,
-    /// Files in memory.
+    /// Files in memory (tmpfs).
     MemoryFiles,
-    /// Threads that wait for each other.
+    /// Futexes, by which threads wait for each other.
     Futexes,
-    /// `madvise`
+    /// The system call `madvise`.
     Advice,
     /// Virtual devices.
     Virtio,
-    /// The port to the host.
+    /// The virtio port to the host.
     Port,
-    /// Swap space.
+    /// The use of swap space.
     Swap,
-    /// A device for it.
+    /// A zram device, for swap space and disks.
     Zram,
-    /// `perf_event_open`
+    /// The system call `perf_event_open`.
     Perf,
     /// tracefs and the events in it.
     Tracepoints,
-    /// The state of pages.
+    /// The state of pages (`/proc/PID/pagemap`).
     Pages,
-    /// Settings below `/proc/sys`: how much is read from swap at once.
+    /// Settings below `/proc/sys`, such as how many pages are read from swap at once.
     Settings,
-    /// File systems on disks.
+    /// File systems on disks (ext4).
     Ext4,
 }
 
-/// What a part is needed for.
+/// What a kernel needs a part for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Needed {
-    /// Nothing runs without.
+    /// For every run.
     Always,
-    /// Scenarios that swap.
+    /// For scenarios that swap.
     ForSwap,
-    /// Scenarios with files on disks.
+    /// For scenarios with files on disks.
     ForDisks,
-    /// Faults and flushes one by one.
+    /// For single faults and flushes.
     ForEvents,
-    /// The comparison of pages at the end.
+    /// For the comparison of pages at the end.
     ForPages,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts, in the order of their declaration.
     pub const ALL: [Part; 20] = [
         Part::Initramfs,
         Part::Programs,
@@ -94,7 +95,7 @@ impl Part {
         Part::Ext4,
     ];
 
-    /// In words.
+    /// The name of the part in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Part::Initramfs => "an initramfs",
@@ -120,12 +121,12 @@ impl Part {
         }
     }
 
-    /// The part of this name.
+    /// The part with this name.
     pub fn by_name(name: &str) -> Option<Part> {
         Part::ALL.into_iter().find(|part| part.name() == name)
     }
 
-    /// The options to switch on, without `CONFIG_`; `arm`: on arm64, else on x86-64.
+    /// The options to switch on, without `CONFIG_`, for arm64 (`arm`) or for x86-64.
     pub const fn options(self, arm: bool) -> &'static [&'static str] {
         match self {
             Part::Initramfs => &["BLK_DEV_INITRD"],
@@ -145,7 +146,8 @@ impl Part {
             Part::Swap => &["SWAP"],
             Part::Zram => &["BLK_DEV", "ZSMALLOC", "ZRAM"],
             Part::Perf => &["PERF_EVENTS"],
-            // No tracer is needed, but without one nothing makes the kernel keep its events.
+            // No tracer is needed. But without a tracer, no option makes the kernel keep its
+            // events.
             Part::Tracepoints => &["FTRACE", "FTRACE_SYSCALLS"],
             Part::Pages => &["PROC_PAGE_MONITOR"],
             Part::Settings => &["PROC_SYSCTL"],
@@ -153,17 +155,17 @@ impl Part {
         }
     }
 
-    /// The option whose absence from a configuration tells that the part is absent.
+    /// The option whose absence from a configuration shows that the part is absent.
     pub const fn told_by(self, arm: bool) -> &'static str {
         if matches!(self, Part::Tracepoints) {
-            // Nobody sets it: every tracer does.
+            // Every tracer selects this option. It cannot be set by itself.
             return "EVENT_TRACING";
         }
         let options = self.options(arm);
         options[options.len() - 1]
     }
 
-    /// The module that it may be, if one brings it.
+    /// The module that may provide the part, if one does.
     pub const fn module(self) -> Option<&'static str> {
         match self {
             Part::Virtio => Some("virtio_pci"),
@@ -189,7 +191,7 @@ impl Part {
         }
     }
 
-    /// What it is needed for.
+    /// What a kernel needs the part for.
     pub const fn needed(self) -> Needed {
         match self {
             Part::Initramfs
@@ -212,7 +214,7 @@ impl Part {
         }
     }
 
-    /// A file that a running kernel with the part has; `None` where it leaves none.
+    /// A file that every running kernel with the part has; `None` if there is no such file.
     const fn trace(self) -> Option<&'static str> {
         Some(match self {
             Part::Proc => "/proc/self",
@@ -238,7 +240,7 @@ impl Part {
         })
     }
 
-    /// The part with the options that bring it, for people.
+    /// The part and the options that provide it, in words.
     pub fn text(self, arm: bool) -> String {
         let options: Vec<String> =
             self.options(arm).iter().map(|option| format!("CONFIG_{option}")).collect();
@@ -246,8 +248,8 @@ impl Part {
     }
 }
 
-/// The parts that the running kernel shows to be absent. Without `/proc` or `/sys` nothing can be said of
-/// what lies there.
+/// The parts that the running kernel lacks, as far as its files show. Without `/proc` or `/sys`,
+/// nothing can be said about the files in them.
 pub fn absent() -> Vec<Part> {
     let gone = |part: Part| part.trace().is_some_and(|path| !Path::new(path).exists());
     let roots: Vec<Part> = [Part::Proc, Part::Sys].into_iter().filter(|part| gone(*part)).collect();

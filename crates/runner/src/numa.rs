@@ -1,11 +1,13 @@
-//! NUMA: moving pages between nodes, memory policies, demotion, and sampling by NUMA balancing.
+//! NUMA: moves pages between nodes, sets memory policies, asks for demotion, and makes NUMA
+//! balancing sample pages.
 //!
-//! Sampling is made to happen at one place of a scenario. NUMA balancing leaves out mappings whose
-//! policy lacks MPOL_F_MOF (kernel/sched/fair.c:task_numa_work, mm/mempolicy.c:vma_policy_mof, 5.10 to 7.3).
-//! The runner gives its own mappings and the scenario's areas MPOL_LOCAL, which lacks it. `numa-scan`
-//! gives its range MPOL_DEFAULT, spins until `numa_pte_updates` of `/proc/vmstat` has moved, and
-//! leaves the range so until the round ends, because a hint fault asks the policy, too
-//! (mm/mempolicy.c:mpol_misplaced). Threads that only spin or sleep have MPOL_LOCAL and sample nothing.
+//! NUMA balancing samples at one place of a scenario only. It leaves out mappings whose policy
+//! lacks MPOL_F_MOF (kernel/sched/fair.c:task_numa_work, mm/mempolicy.c:vma_policy_mof, 5.10 to
+//! 7.3). The runner gives MPOL_LOCAL, which lacks it, to its own mappings and to the scenario's
+//! areas. `numa-scan` gives MPOL_DEFAULT to its range, and spins until `numa_pte_updates` of
+//! `/proc/vmstat` has moved. The range keeps that policy until the round ends, because a hint fault
+//! looks at the policy, too (mm/mempolicy.c:mpol_misplaced). Threads that only spin or sleep have
+//! MPOL_LOCAL and sample nothing.
 
 use crate::sys::{self, bytes, pointer};
 use needless_model::addr::{PageRange, Vpn};
@@ -23,41 +25,41 @@ use std::time::Duration;
 /// `MPOL_MF_MOVE`. Source: include/uapi/linux/mempolicy.h.
 const MPOL_MF_MOVE: i32 = 1 << 1;
 
-/// The cgroup of a scenario that asks for `memory.reclaim`.
+/// The cgroup of scenarios that ask for `memory.reclaim`.
 pub const CGROUP: &str = "/sys/fs/cgroup/needless";
 
-/// Where the rates of NUMA balancing are: since 5.13 in debugfs, before among sysctls
+/// The folders of NUMA balancing's rates: debugfs since 5.13, sysctls before
 /// (kernel/sched/debug.c:sched_init_debug).
 const RATES: [(&str, &str); 2] =
     [("/sys/kernel/debug/sched/numa_balancing/", ""), ("/proc/sys/kernel/", "numa_balancing_")];
 
-/// The first pass of a process, and the time from one pass to the next.
+/// The delay of a process's first pass, and the shortest and longest time between two passes.
 const SCAN_RATES: [&str; 3] = ["scan_delay_ms", "scan_period_min_ms", "scan_period_max_ms"];
 
-/// Milliseconds between two passes of NUMA balancing: the shortest that kernels accept
+/// Milliseconds between two passes of NUMA balancing: the shortest time that kernels accept
 /// (kernel/sched/fair.c:task_scan_min: 1000 ms through 10 windows of 256 MB).
 const PERIOD_MS: &str = "100";
 
-/// How long `numa-scan` waits for a pass.
+/// The longest time that `numa-scan` waits for a pass.
 const LONGEST_SCAN: Duration = Duration::from_secs(20);
 
-/// What `move_pages` is handed: addresses, nodes, and room for the answers.
+/// The arguments of `move_pages`: addresses, nodes, and room for the answers.
 struct Lists {
     pages: Vec<usize>,
     nodes: Vec<i32>,
     status: Vec<i32>,
 }
 
-/// Memory that is set aside before the rounds.
+/// Memory and facts that are prepared before the rounds.
 struct Prepared {
     lists: Mutex<Lists>,
     vmstat: Mutex<Vec<u8>>,
     nodes: u16,
-    /// Whether the program has NUMA balancing sample pages.
+    /// Whether the program makes NUMA balancing sample pages.
     scans: bool,
-    /// Where the scenario's areas lie.
+    /// The scenario's areas.
     areas: Vec<PageRange>,
-    /// `numa_pte_updates` when the last pass that was waited for was over.
+    /// The value of `numa_pte_updates` after the last pass that was waited for.
     updates: AtomicU64,
     /// Ranges that NUMA balancing may sample until the round ends.
     open: Mutex<Vec<PageRange>>,
@@ -65,22 +67,22 @@ struct Prepared {
 
 static PREPARED: OnceLock<Prepared> = OnceLock::new();
 
-/// Whether a program has an operation like this.
+/// Whether a program has a call that `like` accepts.
 fn asks(program: &Program, like: impl Fn(&CallExpr) -> bool) -> bool {
     program.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if like(call)))
 }
 
-/// Whether it has NUMA balancing sample pages.
+/// Whether a program makes NUMA balancing sample pages.
 pub fn scans(program: &Program) -> bool {
     asks(program, |call| matches!(call, CallExpr::NumaScan { .. }))
 }
 
-/// Whether it reclaims memory by its cgroup.
+/// Whether a program reclaims memory through its cgroup.
 pub fn reclaims(program: &Program) -> bool {
     asks(program, |call| matches!(call, CallExpr::ReclaimMemory { .. }))
 }
 
-/// Whether its own operations move pages between nodes.
+/// Whether a program's own operations may move pages between nodes.
 pub fn migrates(program: &Program) -> bool {
     asks(program, |call| match call {
         CallExpr::MovePages { .. }
@@ -121,7 +123,7 @@ fn check(status: i64) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `move_pages` of all pages of the range in one call; `told` gets the answer for each page.
+/// Moves all pages of the range in one call of `move_pages`; `told` gets the answer for each page.
 pub fn move_pages(range: PageRange, node: u16, told: impl Fn(Vpn, PageStatus)) -> io::Result<()> {
     let mut lists = prepared()?.lists.lock().unwrap_or_else(PoisonError::into_inner);
     let Lists { pages, nodes, status } = &mut *lists;
@@ -131,23 +133,24 @@ pub fn move_pages(range: PageRange, node: u16, told: impl Fn(Vpn, PageStatus)) -
     nodes.resize(pages.len(), i32::from(node));
     status.clear();
     status.resize(pages.len(), PageStatus::UNTOLD.0);
-    // SAFETY: the three arrays are as long as the call is told; moving a page changes nothing that it holds.
+    // SAFETY: the three arrays have the length that the call gets. Moving a page does not change
+    // its contents.
     let moved = unsafe {
         let (pages, nodes, status) = (pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr());
         libc::syscall(libc::SYS_move_pages, 0, range.pages(), pages, nodes, status, MPOL_MF_MOVE)
     };
-    // A positive number is how many pages were not moved: the answers say which.
+    // A positive number counts the pages that were not moved. The answers say which these are.
     check(moved)?;
     range.iter().zip(status.iter()).for_each(|(page, status)| told(page, PageStatus(*status)));
     Ok(())
 }
 
-/// The node of each of these pages of a process; `None` for one that is not there.
+/// The node of each of these pages of a process; `None` for a page that is not present.
 pub fn nodes_of(pid: i32, pages: &[Vpn]) -> io::Result<Vec<Option<u16>>> {
     let addresses: Vec<usize> = pages.iter().map(|page| pointer(*page).addr()).collect();
     let mut status = vec![0_i32; pages.len()];
     let nodes = std::ptr::null::<i32>();
-    // SAFETY: both arrays are as long as the call is told. Without nodes it only looks.
+    // SAFETY: both arrays have the length that the call gets. Without nodes the call moves nothing.
     let looked = unsafe {
         let (addresses, status) = (addresses.as_ptr(), status.as_mut_ptr());
         libc::syscall(libc::SYS_move_pages, pid, pages.len(), addresses, nodes, status, 0)
@@ -156,7 +159,7 @@ pub fn nodes_of(pid: i32, pages: &[Vpn]) -> io::Result<Vec<Option<u16>>> {
     Ok(status.into_iter().map(|status| u16::try_from(status).ok()).collect())
 }
 
-/// The mode and the nodes of a policy, as system calls take them.
+/// The mode and the nodes of a policy, as arguments of system calls.
 fn mode(policy: Mempolicy, nodes: u16) -> (i32, u64) {
     match policy {
         Mempolicy::Default => (libc::MPOL_DEFAULT, 0),
@@ -167,13 +170,14 @@ fn mode(policy: Mempolicy, nodes: u16) -> (i32, u64) {
     }
 }
 
-/// `mbind`
+/// Calls `mbind`.
 pub fn mbind(range: PageRange, policy: Mempolicy, moves: bool) -> io::Result<()> {
     let (mode, nodes) = mode(policy, prepared()?.nodes);
     let flags = if moves { MPOL_MF_MOVE } else { 0 };
-    // The kernel takes one less than it is told (mm/mempolicy.c:get_nodes).
+    // The kernel uses one bit less than the given number (mm/mempolicy.c:get_nodes).
     let (size, bits) = (bytes(range), u64::BITS + 1);
-    // SAFETY: the call reads one word of nodes; neither policies nor moves change what a page holds.
+    // SAFETY: the call reads one word of nodes. Neither a policy nor a move changes the contents of
+    // a page.
     check(unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -187,24 +191,24 @@ pub fn mbind(range: PageRange, policy: Mempolicy, moves: bool) -> io::Result<()>
     })
 }
 
-/// `migrate_pages` of the process itself.
+/// Calls `migrate_pages` for this process.
 pub fn migrate_pages(from: u16, to: u16) -> io::Result<()> {
     let (from, to) = (1_u64 << from, 1_u64 << to);
-    // SAFETY: the call reads one word of nodes each.
+    // SAFETY: the call reads one word for each set of nodes.
     check(unsafe {
         let (from, to) = (&raw const from, &raw const to);
         libc::syscall(libc::SYS_migrate_pages, 0, u64::BITS + 1, from, to)
     })
 }
 
-/// `set_mempolicy`
+/// Calls `set_mempolicy`.
 pub fn set_mempolicy(policy: Mempolicy) -> io::Result<()> {
     let (mode, nodes) = mode(policy, prepared()?.nodes);
     // SAFETY: the call reads one word of nodes.
     check(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, &raw const nodes, u64::BITS + 1) })
 }
 
-/// Asks `memory.reclaim` of the process's cgroup for so many pages.
+/// Asks `memory.reclaim` of the process's cgroup to reclaim this number of pages.
 pub fn reclaim(pages: u64) -> io::Result<()> {
     let path = format!("{CGROUP}/memory.reclaim");
     let asked = (pages * needless_model::addr::PAGE_SIZE).to_string();
@@ -216,12 +220,12 @@ pub fn reclaim(pages: u64) -> io::Result<()> {
     })
 }
 
-/// Joins the cgroup of scenarios that ask for `memory.reclaim`, before anything is charged.
+/// Joins the cgroup of scenarios that ask for `memory.reclaim`, before any memory is charged.
 pub fn join_cgroup() -> io::Result<()> {
     fs::write(format!("{CGROUP}/cgroup.procs"), "0")
 }
 
-/// Makes that cgroup, where the kernel has `memory.reclaim`.
+/// Makes the cgroup of scenarios that ask for `memory.reclaim`.
 pub fn make_cgroup() -> io::Result<()> {
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
     match fs::create_dir(CGROUP) {
@@ -230,19 +234,20 @@ pub fn make_cgroup() -> io::Result<()> {
     }
 }
 
-/// Whether reclaim can be asked for by cgroup: 5.19 and later (mm/memcontrol.c:memory_reclaim).
+/// Whether a cgroup can be asked to reclaim: 5.19 and later (mm/memcontrol.c:memory_reclaim).
 pub fn has_reclaim() -> bool {
     Path::new(CGROUP).join("memory.reclaim").exists()
 }
 
-/// Keeps all memory that the runner has up to now from reclaim, so that the scenario's alone is reclaimed.
+/// Locks all memory that the runner has up to now, so that only the scenario's memory is reclaimed.
 pub fn lock_own_memory() -> io::Result<()> {
-    // SAFETY: locked memory holds what it held.
+    // SAFETY: locking does not change the contents of memory.
     check(i64::from(unsafe { libc::mlockall(libc::MCL_CURRENT) }))
 }
 
-/// Called before each round: NUMA balancing samples none of the runner's own memory. A heap that has grown has a
-/// new mapping, for one with a policy is not extended (mm/mmap.c:do_brk_flags).
+/// Called before each round. Keeps NUMA balancing from sampling the runner's own memory. A heap
+/// that has grown has a new mapping, because a mapping with a policy is not extended
+/// (mm/mmap.c:do_brk_flags).
 pub fn begin_round() -> io::Result<()> {
     let Some(Prepared { scans: true, areas, .. }) = PREPARED.get() else { return Ok(()) };
     for line in fs::read_to_string("/proc/self/maps")?.lines() {
@@ -254,14 +259,15 @@ pub fn begin_round() -> io::Result<()> {
         let (Some(start), Some(end)) = (page(start), page(end)) else { continue };
         let range = PageRange { start, end };
         if areas.iter().all(|area| !area.overlaps(range)) {
-            // The kernel's own mappings refuse, and are not sampled either.
+            // The kernel's own mappings refuse this. NUMA balancing does not sample them either.
             let _ = mbind(range, Mempolicy::Local, false);
         }
     }
     Ok(())
 }
 
-/// Keeps NUMA balancing from sampling a new mapping of the scenario's, which only `numa-scan` has it do.
+/// Keeps NUMA balancing from sampling a new mapping of the scenario. Only `numa-scan` lets it do
+/// so.
 pub fn hide_new(range: PageRange) -> io::Result<()> {
     match PREPARED.get() {
         Some(Prepared { scans: true, .. }) => mbind(range, Mempolicy::Local, false),
@@ -279,7 +285,8 @@ pub fn scan(range: PageRange) -> io::Result<()> {
     open.lock().unwrap_or_else(PoisonError::into_inner).push(range);
     let start = sys::now_ns();
     loop {
-        // The scheduler's tick finds the thread running, and the pass is made when it returns to it.
+        // The scheduler's tick finds the thread running. The thread makes the pass when it returns
+        // to user mode.
         let pause = sys::now_ns();
         while sys::now_ns().wrapping_sub(pause) < 2_000_000 {
             std::hint::spin_loop();
@@ -298,8 +305,8 @@ pub fn scan(range: PageRange) -> io::Result<()> {
     }
 }
 
-/// Called when a round is over: nothing is sampled until the next `numa-scan`. Whether NUMA balancing made
-/// another pass behind that of the last one, which the scenario did not ask for.
+/// Called after each round. Stops all sampling until the next `numa-scan`. Returns whether NUMA
+/// balancing made a pass after the last one that was waited for: the scenario did not ask for that.
 pub fn end_round() -> bool {
     let Some(Prepared { open, vmstat, updates, .. }) = PREPARED.get() else { return false };
     let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,13 +317,13 @@ pub fn end_round() -> bool {
     let now = File::open("/proc/vmstat").and_then(|file| pte_updates(&file, &mut text));
     let again = now.is_ok_and(|now| now != updates.load(Relaxed));
     for range in open.drain(..) {
-        // What the round has unmapped is not there.
+        // This fails for a range that the round has unmapped.
         let _ = mbind(range, Mempolicy::Local, false);
     }
     again
 }
 
-/// `numa_pte_updates` of `/proc/vmstat`. Nothing is allocated.
+/// Reads `numa_pte_updates` from `/proc/vmstat`. Allocates nothing.
 fn pte_updates(file: &File, text: &mut [u8]) -> io::Result<u64> {
     let mut length = 0;
     while let Ok(more @ 1..) = file.read_at(&mut text[length..], length as u64) {
@@ -328,25 +335,25 @@ fn pte_updates(file: &File, text: &mut [u8]) -> io::Result<u64> {
     value.ok_or_else(|| io::Error::other("/proc/vmstat has no line numa_pte_updates"))
 }
 
-/// A setting of the kernel's that a scenario asks for.
+/// A kernel setting that a scenario asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its file.
+    /// The settings file.
     pub path: String,
-    /// What is written there.
+    /// The value to write.
     pub value: String,
-    /// What it is, for people.
+    /// The setting's name in messages.
     pub what: &'static str,
 }
 
 /// Whether reclaim may demote pages. Source: mm/memory-tiers.c (6.1 to 7.3); 5.10 has none.
 pub const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
-/// What NUMA balancing does.
+/// The mode of NUMA balancing.
 pub const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
-/// Whether reclaim goes by generations.
+/// Whether reclaim uses generations (MGLRU).
 pub const MGLRU: &str = "/sys/kernel/mm/lru_gen/enabled";
 
-/// The settings that the machine is to have for a scenario, those of `needs` that kernels may lack included.
+/// The settings that a scenario asks for, also those that this kernel may lack.
 pub fn settings(needs: &NumaNeeds) -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut add = |path: String, value: &str, what| {
@@ -357,7 +364,7 @@ pub fn settings(needs: &NumaNeeds) -> Vec<Setting> {
         add(DEMOTION.to_owned(), value, "demotion of pages (6.1 and later have it)");
     }
     if let Some(on) = needs.mglru {
-        // The kernel tells its parts as bits, 0x0007 if all are on.
+        // The kernel prints the parts of MGLRU as bits, 0x0007 if all are on.
         let value = if on { "0x0007" } else { "0x0000" };
         add(MGLRU.to_owned(), value, "reclaim by generations (MGLRU; 6.1 and later have it)");
     }
@@ -379,7 +386,7 @@ fn rate(name: &str) -> Option<String> {
     paths.into_iter().find(|path| Path::new(path).exists())
 }
 
-/// Whether a file is one of those that scenarios have set.
+/// Whether a file is one of the settings that scenarios ask for.
 pub fn is_setting(path: &str) -> bool {
     let rates = RATES
         .iter()
@@ -387,8 +394,8 @@ pub fn is_setting(path: &str) -> bool {
     [DEMOTION, BALANCING, MGLRU].contains(&path) || rates.into_iter().any(|rate| rate == path)
 }
 
-/// What the kernel lacks of the settings that a scenario asks for, if it lacks any: what is to be off is off
-/// where there is none of it.
+/// The setting that a scenario asks for and the kernel lacks, if there is one. A feature that is to
+/// be off may be missing.
 pub fn lacks(needs: &NumaNeeds) -> Option<String> {
     let off = |value: &str| ["false", "0x0000", "0"].contains(&value);
     let mut absent = settings(needs)

@@ -1,4 +1,5 @@
-//! `/proc/self/pagemap`: which pages count as stored to since soft-dirty bits were taken.
+//! Reads from `/proc/self/pagemap` which pages count as written since the soft-dirty bits were
+//! cleared.
 
 use needless_model::addr::{PageRange, Vpn};
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::sync::OnceLock;
 /// The soft-dirty bit of a page's entry (Documentation/admin-guide/mm/soft-dirty.rst).
 const SOFT_DIRTY: u64 = 1 << 55;
 
-/// Pages whose entries are read at once.
+/// The number of pages whose entries are read at once.
 const CHUNK: usize = 512;
 
 /// Whether this kernel has soft-dirty bits.
@@ -22,14 +23,15 @@ pub fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this kernel has soft-dirty bits: a mapping that nobody has touched has them, being new.
+/// Whether this kernel has soft-dirty bits. A new mapping has the bit set although nothing has
+/// touched it.
 ///
 /// # Errors
-/// If a page cannot be mapped, or `/proc/self/pagemap` not be read.
+/// If a page cannot be mapped, or `/proc/self/pagemap` cannot be read.
 pub fn has_soft_dirty() -> io::Result<bool> {
     let size = 4096;
     let (prot, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, which nobody else knows of.
+    // SAFETY: the mapping is new; nothing else refers to it.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -37,12 +39,13 @@ pub fn has_soft_dirty() -> io::Result<bool> {
     let mut there = false;
     let page = PageRange::one(Vpn::containing(at as u64));
     let read = read(page, |_| there = true);
-    // SAFETY: it is the mapping from above.
+    // SAFETY: `at` and `size` are those of the mapping above.
     unsafe { libc::munmap(at, size) };
     read.map(|()| there)
 }
 
-/// Tells the pages that count as stored to. Nothing is allocated. The error is `ENOTTY` if this kernel has no such bits.
+/// Reports the pages that count as written. Allocates nothing. Fails with `ENOTTY` if this kernel
+/// has no soft-dirty bits.
 pub fn soft_dirty(pages: PageRange, told: impl Fn(PageRange)) -> io::Result<()> {
     if THERE.get() != Some(&true) {
         return Err(io::Error::from_raw_os_error(libc::ENOTTY));
@@ -60,7 +63,7 @@ pub fn soft_dirty(pages: PageRange, told: impl Fn(PageRange)) -> io::Result<()> 
     Ok(())
 }
 
-/// Visits those of the pages whose bit is set.
+/// Calls `set` for each page whose bit is set.
 fn read(pages: PageRange, mut set: impl FnMut(Vpn)) -> io::Result<()> {
     let pagemap = File::open("/proc/self/pagemap")?;
     let mut entries = [0_u8; CHUNK * 8];

@@ -1,4 +1,4 @@
-//! `PAGEMAP_SCAN`.
+//! The ioctl `PAGEMAP_SCAN`, which reports written pages.
 
 use crate::sys::{bytes, pointer};
 use linux_raw_sys::general::{
@@ -13,13 +13,13 @@ use std::mem::MaybeUninit;
 // include/uapi/linux/fs.h
 const PAGEMAP_SCAN: Opcode = opcode::read_write::<pm_scan_arg>(b'f', 16);
 
-/// Room for more regions than the kernel tells in one go (512).
+/// Room for more regions than the kernel reports at once (512).
 const REGIONS: usize = 1024;
 
-/// The call, whose result says how many regions there are.
+/// The ioctl. Its result is the number of regions.
 struct Scan<'a>(&'a mut pm_scan_arg);
 
-// SAFETY: the structure is what the kernel expects by this number, which it changes.
+// SAFETY: the kernel expects this structure for this number, and changes it.
 unsafe impl Ioctl for Scan<'_> {
     type Output = usize;
     const IS_MUTATING: bool = true;
@@ -37,7 +37,7 @@ unsafe impl Ioctl for Scan<'_> {
     }
 }
 
-/// Tells the pages that were written; `protect`: and protects them. Nothing is allocated.
+/// Reports the pages that were written, and protects them if `protect`. Allocates nothing.
 pub fn scan(pages: PageRange, protect: bool, told: impl Fn(PageRange)) -> io::Result<()> {
     let pagemap = File::open("/proc/self/pagemap")?;
     let mut regions = [const { MaybeUninit::<page_region>::uninit() }; REGIONS];
@@ -60,10 +60,11 @@ pub fn scan(pages: PageRange, protect: bool, told: impl Fn(PageRange)) -> io::Re
             category_anyof_mask: 0,
             return_mask: PAGE_IS_WRITTEN.into(),
         };
-        // SAFETY: the kernel writes as many regions as there is room for, and says how many.
+        // SAFETY: the kernel writes no more regions than there is room for, and returns their
+        // number.
         let found = unsafe { ioctl(&pagemap, Scan(&mut request)) }?;
         for region in regions.iter().take(found) {
-            // SAFETY: it is one of those that were written.
+            // SAFETY: the kernel has written this region.
             let region = unsafe { region.assume_init_ref() };
             let (start, end) = (Vpn::containing(region.start), Vpn::containing(region.end));
             told(PageRange { start, end });

@@ -1,4 +1,5 @@
-//! The state of each page at the end of a run, from `/proc/PID/pagemap`, and how many huge entries map, from `/proc/PID/smaps`.
+//! Reads the state of each page at the end of a run from `/proc/PID/pagemap`, and how many pages
+//! huge entries map from `/proc/PID/smaps`.
 
 use crate::numa;
 use crate::run::Run;
@@ -9,11 +10,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The bits of a present page's entry that number its frame.
+/// The bits of a present page's entry that hold its frame number.
 const FRAME: u64 = (1 << 55) - 1;
 
-/// The state of each mapped page of the scenario in each process that lives, by name; the reason if there is none. Pages of
-/// other processes than the first one have its name before theirs.
+/// The state of each mapped page of the scenario in each living process, by name, or the reason why
+/// there is none. Pages of other processes than the first one have the process's name in front.
 pub fn final_pages(run: &Run) -> Result<BTreeMap<String, String>, String> {
     let program = &run.program;
     if let Some(total) = too_many(program) {
@@ -29,8 +30,9 @@ pub fn final_pages(run: &Run) -> Result<BTreeMap<String, String>, String> {
     Ok(pages.by_name())
 }
 
-/// Page tables of this process, those put by for huge pages among them (`mm->pgtables_bytes`); they are its share of the
-/// kernel's `nr_page_table_pages`. Source: fs/proc/task_mmu.c:task_mem, VmPTE.
+/// The number of page tables of this process (`mm->pgtables_bytes`), including those that are
+/// deposited for huge pages. They are its share of the kernel's `nr_page_table_pages`. Source:
+/// fs/proc/task_mmu.c:task_mem, VmPTE.
 pub fn page_tables() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib: u64 = status
@@ -39,7 +41,7 @@ pub fn page_tables() -> Option<u64> {
     Some(kib * 1024 / PAGE_SIZE)
 }
 
-/// Tells the pages of a process; 0 is this one.
+/// Adds the pages of a process to `pages`; `pid` 0 is this process.
 fn tell(program: &Program, pages: &mut FinalPages, pid: i32, process: &str) -> Result<(), String> {
     let folder = if pid == 0 { "/proc/self".to_owned() } else { format!("/proc/{pid}") };
     let maps =
@@ -71,7 +73,7 @@ fn tell(program: &Program, pages: &mut FinalPages, pid: i32, process: &str) -> R
     Ok(())
 }
 
-/// Tells which NUMA node each page is on, where there are several.
+/// Adds the NUMA node of each page, if there are several nodes.
 fn tell_nodes(
     program: &Program,
     pages: &mut FinalPages,
@@ -88,7 +90,8 @@ fn tell_nodes(
     Ok(())
 }
 
-/// Pages that huge entries map, of the mappings that are `ours`. Source: fs/proc/task_mmu.c:show_smap.
+/// Pages that huge entries map, in the mappings that are `ours`. Source:
+/// fs/proc/task_mmu.c:show_smap.
 fn anon_huge_pages(smaps: &str, ours: impl Fn(&PageRange) -> bool) -> u64 {
     let (mut counts, mut kib) = (false, 0);
     for line in smaps.lines() {
@@ -107,7 +110,7 @@ fn mapping(line: &str) -> Option<PageRange> {
     Some(PageRange { start: page(start)?, end: page(end)? })
 }
 
-/// What an entry of pagemap tells. Source: Documentation/admin-guide/mm/pagemap.rst.
+/// The state in an entry of pagemap. Source: Documentation/admin-guide/mm/pagemap.rst.
 fn state(entry: u64) -> Result<PageState, String> {
     let bit = |bit: u32| entry >> bit & 1 == 1;
     let holds = match (bit(63), bit(62), entry & FRAME) {
@@ -115,7 +118,7 @@ fn state(entry: u64) -> Result<PageState, String> {
             return Err("pagemap hides frame numbers without CAP_SYS_ADMIN".to_owned());
         }
         (true, _, frame) => Holds::Frame(frame),
-        // The other bits number a swap slot.
+        // The other bits hold the number of a swap slot.
         (false, true, _) => Holds::Swapped,
         (false, false, _) => Holds::Nothing,
     };

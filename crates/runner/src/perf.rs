@@ -1,18 +1,18 @@
-//! The event rings: one per CPU of the scenario, fed by the tracepoints of faults and flushes, by
-//! that of pages that go to swap, by the two software events that close a fault, and by context
+//! The event rings, one for each CPU of the scenario. Their sources are the tracepoints of faults,
+//! flushes and pages that go to swap, the two software events that end a fault, and context
 //! switches.
 //!
-//! Where the kernel does not issue the tracepoints of faults and flushes, as only x86 does, the others
-//! tell who ran, and by the ends of faults whether records were lost.
+//! Only x86 has the tracepoints of faults and flushes. Elsewhere the other sources show who ran,
+//! and the ends of faults show whether records were lost.
 //!
-//! Faults are recorded for the scenario's threads and the processes that they fork only; flushes and switches for everybody on the
-//! CPU, because the threads' CPUs receive flushes whoever runs there.
+//! Faults are recorded only for the scenario's threads and the processes that they fork. Flushes
+//! and switches are recorded for every task on the CPU, because a CPU receives flushes whichever
+//! task runs there.
 //!
-//! All events of a CPU write into one ring, so that their order is the kernel's. Records carry
-//! their event's identifier first (samples) or last (all others). A full ring drops records
-//! silently and says so only when a later record fits. As nobody but `drain` makes room, a ring
-//! that had room for the largest record when it was drained cannot have dropped any: that is
-//! the test for loss.
+//! All events of a CPU write into one ring, so their order is the kernel's. A record carries its
+//! event's identifier first (samples) or last (all others). A full ring drops records silently, and
+//! reports that only when a later record fits. Only `drain` makes room. So a ring that had room for
+//! the largest record when it was drained cannot have dropped any: that is the test for loss.
 
 use crate::ioctl::{set_filter, set_output};
 use crate::kallsyms::{DRAIN, function_is};
@@ -35,41 +35,42 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use thiserror::Error;
 
-/// No record is larger. Ours are about 100 bytes.
+/// The size of the largest possible record. Ours have about 100 bytes.
 const LARGEST: usize = 256;
 
-/// What CPUs are asked to call by whoever waits for walks of page tables (mm/mmu_gather.c:tlb_remove_table_sync_one, 6.1 to 7.3).
+/// Calls of the function that a CPU executes when another CPU waits for lockless walks of page
+/// tables (mm/mmu_gather.c:tlb_remove_table_sync_one, 6.1 to 7.3).
 const TABLE_SYNC: &CStr = c"func.function == tlb_remove_table_smp_sync";
 
-/// The name under which it is listed that this is not seen.
+/// The name of these calls in the list of what was not seen.
 const TABLE_SYNCS: &str = Figure::TableSyncs.name();
 
-/// Why there are no events.
+/// Why there are no rings.
 #[derive(Debug, Error)]
 pub enum PerfError {
     /// A tracepoint is missing.
     #[error(transparent)]
     Tracefs(#[from] TracefsError),
-    /// The kernel does not let us.
+    /// The kernel refuses an event.
     #[error("perf_event_open for {event} on CPU {cpu}: {error}")]
     Open {
-        /// Which event.
+        /// The name of the event.
         event: String,
-        /// On which CPU.
+        /// The machine's CPU for the event.
         cpu: u16,
-        /// Why.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
 impl PerfError {
-    /// Whether a limit on this process or a machine that is used up is the cause.
+    /// Whether the cause is a limit on this process or exhausted resources of the machine.
     pub fn is_of_a_limit(&self) -> bool {
         matches!(self, PerfError::Open { error, .. } if limits::remedy_of(error).is_some())
     }
 }
 
-/// Which event a record's identifier belongs to, and how to read it.
+/// The kind of event that a record's identifier belongs to, and how to read the record.
 #[derive(Copy, Clone, Debug)]
 enum Source {
     Fault { address: Field, code: Field },
@@ -88,10 +89,10 @@ enum Source {
 pub struct Place {
     /// The CPU, as the scenario numbers it.
     pub cpu: u16,
-    /// The machine's CPU that this is.
+    /// The machine's number of this CPU.
     pub on: CpuId,
-    /// The ids of the threads that are watched there, and with them the processes that they fork; 0 is the calling
-    /// thread.
+    /// The ids of the threads to watch there, together with the processes that they fork; 0 is the
+    /// calling thread.
     pub tids: Vec<i32>,
 }
 
@@ -105,20 +106,21 @@ struct Points {
     charge: Option<(Tracepoint, Source)>,
 }
 
-/// Whose events are recorded.
+/// The tasks whose events are recorded.
 #[derive(Copy, Clone)]
 enum Whose {
     Everybodys,
     Thread(i32),
 }
 
-/// How the runner is asked whether it can open rings at all.
+/// The argument that makes the runner check whether it can open rings.
 pub const VERB: &str = "--rings";
 
-/// Pages of each CPU's ring in a run, unless it is told otherwise.
+/// The default number of pages of each CPU's ring.
 pub const RING_PAGES: u32 = 512;
 
-/// Opens rings as a run does and closes them again; prints how loss is found, or why there are none.
+/// Opens rings as a run does and closes them again. Prints how loss is found, or why there are no
+/// rings.
 pub fn probe() -> ExitCode {
     let places = [Place { cpu: 0, on: CpuId(0), tids: vec![0] }];
     let (said, status) = match Rings::open(&places, RING_PAGES, &mut BTreeMap::new()) {
@@ -135,17 +137,17 @@ pub fn probe() -> ExitCode {
 /// The rings of all CPUs.
 pub struct Rings {
     rings: Vec<Ring>,
-    /// Whether exceptions are seen, not only the ends of faults.
+    /// Whether exceptions are recorded, not only the ends of faults.
     pub faults: bool,
-    /// Whether flushes are seen.
+    /// Whether flushes are recorded.
     pub flushes: bool,
-    /// Whether it is seen that a thread writes a page to swap.
+    /// Whether a thread's write of a page to swap is recorded.
     pub writes: bool,
 }
 
 struct Ring {
     cpu: u16,
-    /// The scenario's CPUs: which they are of the machine, and as it numbers them.
+    /// The scenario's CPUs: the machine's number of each, and the scenario's number.
     cpus: Rc<[(u16, u16)]>,
     sampler: Sampler,
     others: Vec<Counter>,
@@ -154,7 +156,8 @@ struct Ring {
 }
 
 impl Rings {
-    /// Opens a ring of `pages` pages for each CPU. What is missing but not vital goes to `unseen`.
+    /// Opens a ring of `pages` pages for each CPU. Missing sources that are not vital go to
+    /// `unseen`.
     pub fn open(
         places: &[Place],
         pages: u32,
@@ -204,7 +207,7 @@ impl Rings {
         })
     }
 
-    /// Moves all records to `log`; true if a ring was so full that records may be missing.
+    /// Moves all records to `log`. Returns whether a ring was so full that records may be missing.
     pub fn drain(&mut self, log: &mut Vec<Raw>) -> bool {
         let mut full = false;
         for ring in &mut self.rings {
@@ -238,8 +241,9 @@ fn flush_source(tracefs: &Path) -> Result<(Tracepoint, Source), TracefsError> {
     Ok((point, source))
 }
 
-/// CPUs are asked to call a function; which CPUs, and for which function, is told from 6.4 on. `Err`: why it is not seen, as where the kernel has no
-/// such function (6.12 and older without CONFIG_PARAVIRT).
+/// The tracepoint of function calls on other CPUs. It names the CPU and the function from 6.4 on.
+/// `Err`: why it shows nothing, for instance because the kernel has no such function (6.12 and
+/// older without CONFIG_PARAVIRT).
 fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), String> {
     let point = Tracepoint::find(tracefs, "csd", "csd_queue_cpu").map_err(|e| e.to_string())?;
     let to = point.field("cpu").map_err(|error| error.to_string())?;
@@ -249,14 +253,16 @@ fn sync_source(tracefs: &Path) -> Result<(Tracepoint, Source), String> {
     Ok((point, Source::TableSync { to }))
 }
 
-/// A page goes to swap; the name changed in 6.0 (include/trace/events/vmscan.h).
+/// The tracepoint of a page that goes to swap. Its name changed in 6.0
+/// (include/trace/events/vmscan.h).
 fn write_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
     let names = ["mm_vmscan_write_folio", "mm_vmscan_writepage"];
     let point = names.iter().find_map(|name| Tracepoint::find(tracefs, "vmscan", name).ok())?;
     Some((point, Source::Write))
 }
 
-/// The scheduler charges a task for its time (kernel/sched/fair.c:update_curr, 5.10 to 7.3).
+/// The tracepoint of time that the scheduler charges a task for (kernel/sched/fair.c:update_curr,
+/// 5.10 to 7.3).
 fn charge_source(tracefs: &Path) -> Option<(Tracepoint, Source)> {
     let point = Tracepoint::find(tracefs, "sched", "sched_stat_runtime").ok()?;
     Some((point, Source::Charge))
@@ -305,7 +311,8 @@ impl Ring {
                 add(&point.name, *source, counter(event, cpu, thread, |_| {}))?;
             }
             if let Some((point, source)) = &points.charge {
-                // Else it is one record for each nanosecond that is charged (kernel/events/core.c:perf_swevent_event).
+                // Without this, each charged nanosecond would make one record
+                // (kernel/events/core.c:perf_swevent_event).
                 let charges = counter(TracepointEvent::with_id(point.id), cpu, thread, |builder| {
                     builder.sample(SampleFlag::PERIOD);
                 });
@@ -341,7 +348,8 @@ impl Ring {
     }
 }
 
-/// The record with CPUs as the scenario numbers them (`cpus`: which they are of the machine, and that); none, if it is about another one.
+/// The record with the scenario's numbers of CPUs; `None` if it names a CPU that the scenario does
+/// not use. `cpus` has the machine's number of each CPU, and the scenario's number.
 fn renumbered(cpus: &[(u16, u16)], raw: Raw) -> Option<Raw> {
     if raw.kind != Kind::TableSync {
         return Some(raw);
@@ -360,7 +368,7 @@ fn counter<E: Event>(
     let mut builder = Builder::new(event);
     match whose {
         Whose::Everybodys => builder.any_pid(),
-        // And what it forks.
+        // The processes that the thread forks are included.
         Whose::Thread(tid) => builder.observe_pid(tid).inherit(true),
     };
     builder
@@ -383,7 +391,7 @@ fn counter<E: Event>(
     builder.build().or_else(|_| builder.read_format(ReadFormat::empty()).build())
 }
 
-/// The parts of a record that wraps around the ring's end, put together.
+/// Puts together the parts of a record that wraps around the end of the ring.
 fn gather<'a>(parts: &[&[u8]], room: &'a mut [u8; LARGEST]) -> Option<&'a [u8]> {
     let mut length = 0;
     for part in parts {
@@ -393,7 +401,7 @@ fn gather<'a>(parts: &[&[u8]], room: &'a mut [u8; LARGEST]) -> Option<&'a [u8]> 
     Some(&room[..length])
 }
 
-/// What a record tells: nothing, if it is of a type that nobody asked for; `None` if it cannot be read.
+/// Decodes a record: `Some(None)` if nothing is wanted from its type, `None` if it cannot be read.
 fn decode(
     ty: u32,
     misc: u16,
@@ -405,7 +413,8 @@ fn decode(
         PERF_RECORD_SAMPLE => sample(body, cpu, sources)?,
         PERF_RECORD_SWITCH_CPU_WIDE => switch(misc, body, cpu)?,
         PERF_RECORD_LOST => lost(word(body, 24)?, word(body, 8)?, cpu),
-        // A throttled event is silent for a while: as bad as lost, number unknown.
+        // A throttled event is silent for a while. That counts as one lost record, because the
+        // number of missing records is unknown.
         PERF_RECORD_THROTTLE => lost(word(body, 0)?, 1, cpu),
         _ => return Some(None),
     };
@@ -416,12 +425,13 @@ fn lost(time: u64, records: u64, cpu: u16) -> Raw {
     Raw { time, value: records, extra: 0, tid: 0, cpu, kind: Kind::Lost }
 }
 
-/// A record that cannot be read is as good as lost.
+/// A record that cannot be read counts as lost.
 fn unreadable(cpu: u16) -> Raw {
     lost(crate::sys::now_ns(), 1, cpu)
 }
 
-/// A context switch: pid and tid of the other task, then those of the task that goes or comes.
+/// A context switch. The body has the pid and tid of the other task, then those of the task that
+/// leaves or comes.
 fn switch(misc: u16, body: &[u8], cpu: u16) -> Option<Raw> {
     let (other, tid) = (half(body, 4)?, half(body, 12)?);
     let set = |bit: u32| u32::from(misc) & bit;

@@ -1,23 +1,27 @@
-//! Capabilities that a binary has by its file: whoever starts it has them without being trusted with them.
+//! Gives up capabilities that a binary gets from its file. Every user who starts such a binary has
+//! them, although nobody trusts that user with them.
 //!
-//! `setcap cap_perfmon,cap_ipc_lock+ep` lets users watch the kernel who may not do anything else. A capability by
-//! which files are opened would hand out files instead: a scenario, a patch or a saved result is a path of the user's,
-//! and its error quotes the text. So everything but what watching takes is given up before a path is opened.
+//! `setcap cap_perfmon,cap_ipc_lock+ep` lets users watch the kernel who may not do anything else. A
+//! capability that opens files would hand out the contents of files: a scenario, a patch or a saved
+//! result is a path that the user names, and an error about it quotes the text. So before any path
+//! is opened, this gives up everything that watching does not need.
 
 use rustix::io;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-/// What watching takes: events, rings of them in memory that is not swapped, the addresses of the kernel's functions. None of
-/// them opens a file that its user may not open.
+/// The capabilities that watching needs: events, rings in memory that is not swapped, the addresses
+/// of kernel functions. None of them opens a file that the user may not open.
 const KEPT: CapabilitySet =
     CapabilitySet::PERFMON.union(CapabilitySet::IPC_LOCK).union(CapabilitySet::SYSLOG);
 
-/// Gives up what this binary has by its file and does not need. Called first of all, while there is one thread.
+/// Gives up the capabilities that this binary gets from its file and does not need. Called before
+/// anything else, while there is one thread.
 ///
 /// # Errors
-/// The kernel does not let us. Then nothing of the user's may be opened.
+/// If the kernel does not allow it. Then no file that the user names may be opened.
 pub fn give_up() -> io::Result<()> {
-    // What a user has anyway (root, ambient capabilities) is not given by the file, and stays.
+    // Capabilities that the user has anyway (as root, or ambient ones) do not come from the file,
+    // and stay.
     if !is_given_by_the_file() {
         return Ok(());
     }
@@ -31,9 +35,9 @@ pub fn give_up() -> io::Result<()> {
     set_capabilities(None, sets)
 }
 
-/// Whether executing the file gave its process something that who started it had not
+/// Whether executing the file gave this process a capability that its caller did not have
 /// (security/commoncap.c: cap_bprm_creds_from_file).
 fn is_given_by_the_file() -> bool {
-    // SAFETY: it reads what the kernel left for this process.
+    // SAFETY: it only reads what the kernel has stored for this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

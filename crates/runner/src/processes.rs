@@ -1,13 +1,14 @@
 //! Processes that the scenario forks: real ones.
 //!
-//! What a process does is the runner's own text, carried out by the task that `clone` made, on a copy of the
-//! scenario's areas. All else it shares with the process that it comes from ([`crate::shared`]): it is a thread of the
-//! runner's with an address space of its own. Its stack and its thread-local storage are set aside beforehand, the
-//! latter that of a thread which does nothing else.
+//! The task that `clone` makes executes the runner's own code, on a copy of the scenario's areas.
+//! It shares all other memory with its parent ([`crate::shared`]). So it is a thread of the runner
+//! with an address space of its own. Its stack and its thread-local storage are set aside
+//! beforehand. The storage is that of a thread which does nothing else.
 //!
-//! Whoever forks gets the child to its CPU before it runs, so that its address space has been on no other one, and
-//! goes on when it is ready for its first turn: by then it has come to all of our memory that it will need, and its
-//! figures start. It dies with the first process, whatever happens; those that it forks are its siblings.
+//! The parent pins the child to its CPU before the child runs, so that the child's address space is
+//! loaded on no other CPU. The parent goes on when the child is ready for its first turn. By then
+//! the child has accessed all of the runner's memory that it will need, and its figures begin. A
+//! child dies with the first process, whatever happens. Its own children are its siblings.
 
 use crate::exec::Worker;
 use crate::lock::Lock;
@@ -24,13 +25,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What the heap may grow by while processes live, which do not see what is mapped then.
+/// The most that the heap may grow by while processes live. They do not see memory that is mapped
+/// then.
 const HEAP_ROOM: usize = 256 << 20;
 
-/// The run that processes are born into.
+/// The run that processes are forked in.
 static RUN: OnceLock<&'static Run> = OnceLock::new();
 
-/// Memory that a process lives in, and those after it that the same thread is of.
+/// The memory of a process. Later processes of the same thread reuse it.
 struct Room {
     /// The upper end of its stack.
     stack: AtomicUsize,
@@ -38,25 +40,25 @@ struct Room {
     storage: AtomicUsize,
     /// The loop slots of its thread.
     slots: Lock<Vec<i64>>,
-    /// Whether a process has lived there.
+    /// Whether a process has used it.
     used: AtomicBool,
 }
 
 /// The processes of a run.
 pub struct Processes {
-    /// The first one.
+    /// The process id of the first process.
     first: u32,
-    /// By thread; those of the first process use none.
+    /// One room for each thread; threads of the first process do not use theirs.
     rooms: Vec<Room>,
     /// The machine's CPU of each thread.
     cpus: Vec<CpuId>,
     heap: Lock<HeapEnd>,
-    /// Our memory that is in use.
+    /// The part of the runner's memory that is in use.
     ours: Lock<Vec<Ours>>,
 }
 
 impl Processes {
-    /// Those of `program`, whose threads run on `cpus`.
+    /// The processes of `program`, whose threads run on `cpus`.
     pub fn new(program: &Program, cpus: Vec<CpuId>) -> Processes {
         let room = |_: &_| Room {
             stack: AtomicUsize::new(0),
@@ -74,7 +76,7 @@ impl Processes {
     }
 }
 
-/// Whether a program has others than the first process.
+/// Whether a program has more than one process.
 pub fn several(program: &Program) -> bool {
     program.processes.len() > 1
 }
@@ -83,7 +85,7 @@ fn not_shared(error: io::Error) -> Failure {
     Failure::internal("sharing the runner's memory between processes", &error)
 }
 
-/// Prepares for forks: shares our memory. Called before there are other threads.
+/// Prepares for forks: shares the runner's memory. Called while there is one thread.
 pub fn prepare(run: &'static Run) -> Result<(), Failure> {
     let _ = RUN.set(run);
     sys::deepen_stack();
@@ -93,8 +95,9 @@ pub fn prepare(run: &'static Run) -> Result<(), Failure> {
     sys::widen_heap(HEAP_ROOM);
     match heap.follow().map_err(not_shared)? {
         true => Ok(()),
-        // An executable that may lie anywhere lies below the stack where addresses are not randomized, with its heap between them
-        // (seen on 5.10; not on 6.18): the allocator would map more elsewhere, where nothing is shared.
+        // A position-independent executable may lie below the stack where addresses are not
+        // randomized, with its heap between them (seen on 5.10; not on 6.18). The allocator would
+        // then map more memory elsewhere, and that memory would not be shared.
         false => {
             let what = "the heap of needless-runner cannot grow here: build it at a fixed address (`-C relocation-model=static`), as `make native` does";
             Err(Failure::new(FailureKind::Unsupported, what))
@@ -119,10 +122,10 @@ pub fn make_room(run: &'static Run, index: usize) -> Result<(), Failure> {
     lru::map_spare(index)
 }
 
-/// Nobody wakes those who sleep on this.
+/// Threads that sleep on this are never woken.
 static NEVER: AtomicU32 = AtomicU32::new(0);
 
-/// Called before each round: what was added to the heap is shared, too.
+/// Called before each round. Shares what was added to the heap.
 pub fn settle(run: &Run) -> Result<(), Failure> {
     let grown = run.processes.heap.lock().follow().map_err(not_shared)?;
     if grown && run.team.any_lives() {
@@ -138,7 +141,7 @@ pub fn settle(run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a mapping is the scenario's, or one that processes have no use for.
+/// Whether a mapping is the scenario's, or one that forked processes do not need.
 fn not_ours(program: &Program, (start, end): Stretch) -> bool {
     let page = |address: usize| Vpn::containing(address as u64);
     let range = PageRange { start: page(start), end: page(end) };
@@ -146,8 +149,8 @@ fn not_ours(program: &Program, (start, end): Stretch) -> bool {
     scenarios || lru::is_spare(range) || witness::is_sentinel(range)
 }
 
-/// On thread `me` forks the process of thread `child`; its task, once it is ready for its first turn. `done` is called as soon as
-/// the call is over.
+/// Forks the process of thread `child`, on thread `me`. Returns the child's task id once the child
+/// is ready for its first turn. Calls `done` as soon as the system call is over.
 pub fn fork(
     run: &'static Run,
     me: usize,
@@ -155,7 +158,8 @@ pub fn fork(
     done: impl FnOnce(),
 ) -> Result<i32, ForkError> {
     run.team.expect(child);
-    // Nobody takes the parent's CPU until the child is away from it, where the kernel lets us.
+    // If the kernel allows this policy, no other task takes the parent's CPU until the child has
+    // left it.
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
     let born = clone(run, me, child);
     let pinned = born.as_ref().map(|pid| {
@@ -188,17 +192,17 @@ pub fn fork(
     born.map_err(ForkError::Refused)
 }
 
-/// Why there is no child.
+/// Why a fork made no child.
 pub enum ForkError {
-    /// The kernel makes none.
+    /// The kernel refused the fork.
     Refused(io::Error),
-    /// It cannot be where it should.
+    /// The child could not be pinned to its CPU.
     Pin(CpuId, io::Error),
-    /// It did not live to its first turn.
+    /// The child died before its first turn.
     Died(Failure),
 }
 
-/// Sets the calling thread's scheduling policy, if it may.
+/// Sets the calling thread's scheduling policy, if the kernel allows it.
 fn schedule(policy: i32, priority: i32) {
     let parameter = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter is valid.
@@ -215,21 +219,21 @@ fn clone(run: &'static Run, me: usize, child: usize) -> io::Result<i32> {
     let stack = room.stack.load(Ordering::Acquire) as *mut libc::c_void;
     let storage = room.storage.load(Ordering::Acquire);
     let nobody = std::ptr::null_mut::<libc::pid_t>();
-    // SAFETY: the stack and the storage are the child's alone, and no process uses them now; what `born` refers to is in
-    // memory that the child shares.
+    // SAFETY: the stack and the storage are the child's alone, and no process uses them now. `born`
+    // refers only to memory that the child shares.
     let pid = unsafe {
         libc::clone(born, stack, flags, child as *mut libc::c_void, nobody, storage, nobody)
     };
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) }
 }
 
-/// The process that was born, from its first step to its end.
+/// The code of a forked process, from its first step to its end.
 extern "C" fn born(thread: *mut libc::c_void) -> i32 {
     let status = match RUN.get() {
         Some(run) => live(run, thread as usize),
         None => 1,
     };
-    // SAFETY: ends this process alone; what it shares stays as it is.
+    // SAFETY: `_exit` ends this process alone. Shared memory stays as it is.
     unsafe { libc::_exit(status) }
 }
 
@@ -248,7 +252,7 @@ fn live(run: &'static Run, me: usize) -> i32 {
     match outcome {
         Ok(()) if execs => image::execute(run, me),
         Ok(()) if run.team.finished() => loop {
-            // Its pages are still to be looked at.
+            // The first process still has to read the state of this process's pages.
             sys::futex_wait(&NEVER, 0, None);
         },
         Ok(()) => 0,
@@ -260,7 +264,7 @@ fn live(run: &'static Run, me: usize) -> i32 {
     }
 }
 
-/// Binds the process's life to that of the first one, and comes to all that it will need.
+/// Makes the process die with the first one, and accesses all memory that it will need.
 fn begin(run: &Run) -> Result<(), Failure> {
     let failed = |error: rustix::io::Errno| Failure::internal("binding a process", &error.into());
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
@@ -272,7 +276,7 @@ fn begin(run: &Run) -> Result<(), Failure> {
     let _ = rustix::process::setpriority_process(None, -20);
     let (log, soon) = run.log().place();
     for &Ours { place: (start, end), writable } in run.processes.ours.lock().iter() {
-        // Of the log only where it goes on.
+        // Of the log's memory, it visits only the part that will be written next.
         shared::visit((start, end.min(log.0)), writable);
         shared::visit((start.max(log.1), end), writable);
     }
@@ -281,7 +285,8 @@ fn begin(run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A failure that the first process is to tell of: `None` if this is another one, which has handed it over.
+/// Hands a failure over to the first process, and returns `None`. In the first process, returns the
+/// failure.
 pub fn tell_of(failure: Failure) -> Option<Failure> {
     match RUN.get().filter(|run| run.processes.first != std::process::id()) {
         Some(run) => {

@@ -1,15 +1,17 @@
-//! The rounds of a scenario, as thread 0 runs them.
+//! Runs the rounds of a scenario, on thread 0.
 //!
-//! A round whose witness fails is marked and does not count. How the run goes on:
+//! A round whose witness fails is marked and does not count. How the run goes on depends on the
+//! scenario:
 //!
-//! - The rounds from here on are alike ([`alike_from`]) and the other threads only hold their CPUs:
-//!   the state is brought back (sleepers go to sleep anew, the warm-up runs again, or where there is
-//!   none one round that does not count) and the same round is repeated.
-//! - What this round does depends on those before it: this start ends, and whoever started the runner
-//!   starts it again for the rounds that are missing.
-//! - Others act too: their loops cannot be wound back or left. The run goes on and leaves out rounds
-//!   until the state has settled, or all that come if they depend on this one; another start
-//!   brings those.
+//! - The rounds from here on are alike ([`alike_from`]), and the other threads only hold their
+//!   CPUs. The run restores the state, and repeats the same round. To restore the state, sleepers
+//!   are woken and fall asleep again, and the warm-up runs again. If there is no warm-up, one round
+//!   runs that does not count.
+//! - The result of this round depends on the rounds before it. This start of the runner ends, and
+//!   the requester starts the runner again for the missing rounds.
+//! - Other threads act too, and their loops cannot be wound back or left. The run goes on. It
+//!   leaves out rounds until the state has settled, or all further rounds if they depend on this
+//!   one. Another start supplies these.
 //!
 //! [`alike_from`]: needless_model::run::RunRequest::alike_from
 
@@ -23,46 +25,46 @@ use crate::sys::now_ns;
 use crate::wire::Failure;
 use crate::witness::{Observed, Watch};
 
-/// What `rounds` asks for.
+/// The numbers of rounds that `rounds` asks for.
 #[derive(Copy, Clone, Debug)]
 pub struct Plan {
     /// Rounds that do not count.
     pub warmup: u32,
-    /// Rounds that do.
+    /// Rounds that count.
     pub count: u32,
 }
 
-/// Attempts after which the runner gives up.
+/// The number of attempts after which the runner gives up.
 pub fn attempt_limit(rounds: u32) -> u32 {
     rounds.saturating_mul(5).saturating_add(20)
 }
 
-/// Times that the warm-up starts again because of what happened in it or between rounds. Where
-/// every round is disturbed, it is the rounds that have to say so, soon.
+/// How often the warm-up may start again because of a disturbance in it or between rounds. If every
+/// round is disturbed, the rounds themselves have to show that soon.
 const MOST_RENEWALS: u32 = 10;
 
-/// The rounds of a run, and how far they are.
+/// The rounds of a run, and its progress.
 pub struct Rounds<'a> {
     run: &'a Run,
     markers: Markers<'a>,
     watch: Option<&'a mut Watch>,
     plan: Plan,
-    /// Whether nobody but thread 0 acts, and processes that are over by the end of each round.
+    /// Whether only thread 0 acts, apart from processes that end within the round.
     alone: bool,
-    /// The next round that is to count.
+    /// The next round that has to count.
     next: u32,
-    /// Rounds of warm-up before it.
+    /// Rounds of warm-up before the next round.
     warmup_left: u32,
-    /// Rounds that do not count, until what a disturbed one left is gone.
+    /// Rounds that do not count, until the effects of a disturbed round are gone.
     settling: u32,
-    /// Times that the warm-up began again.
+    /// How often the warm-up has started again.
     renewals: u32,
-    /// Whether a round was run.
+    /// Whether any round has run.
     ran: bool,
 }
 
 impl<'a> Rounds<'a> {
-    /// The rounds of `run`, none of which has been run.
+    /// Prepares the rounds of `run`.
     pub fn new(
         run: &'a Run,
         markers: Markers<'a>,
@@ -83,7 +85,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Runs all rounds; `body` runs one, and is given the value of the slot that counts them.
+    /// Runs all rounds. `body` runs one; its argument is the value of the slot that counts rounds.
     pub fn run(
         mut self,
         mut body: impl FnMut(i64) -> Result<Flow, Failure>,
@@ -93,7 +95,7 @@ impl<'a> Rounds<'a> {
         }
         lru::drain(0)?;
         while self.next < self.plan.count {
-            // What others did to the LRU batches between rounds is no round's fault.
+            // If other tasks used the LRU batches between rounds, no round counts as disturbed.
             if self.may_renew() && self.lru_shared() {
                 if self.ran && self.history_matters() {
                     self.watch.iter_mut().for_each(|watch| watch.ended_between_rounds());
@@ -116,7 +118,7 @@ impl<'a> Rounds<'a> {
         Ok(Flow::On)
     }
 
-    /// Whether it is time to end without having all rounds.
+    /// Whether there were too many attempts. The run then ends without all rounds.
     fn gives_up(&mut self) -> bool {
         let Some(watch) = &mut self.watch else { return false };
         let attempted = watch.witness.attempted;
@@ -128,7 +130,7 @@ impl<'a> Rounds<'a> {
         true
     }
 
-    /// The number of the round to come; negative in the warm-up.
+    /// The number of the next round; negative in the warm-up.
     fn index(&self) -> i64 {
         match self.warmup_left {
             0 => i64::from(self.next),
@@ -145,7 +147,7 @@ impl<'a> Rounds<'a> {
         self.next < self.run.alike_from
     }
 
-    /// Whether the state before a round can be brought back.
+    /// Whether the state before a round can be restored.
     fn alone(&self) -> bool {
         self.alone && !self.run.team.any_lives()
     }
@@ -154,20 +156,21 @@ impl<'a> Rounds<'a> {
         self.alone() && self.renewals < MOST_RENEWALS
     }
 
-    /// After a good round.
+    /// Updates the progress after an undisturbed round.
     fn go_on(&mut self) {
         if self.warmup_left > 0 {
             self.warmup_left -= 1;
         } else if self.settling > 0 {
             self.settling -= 1;
-            // The others' turns went on.
+            // The other threads have used up their turns of this round.
             self.next += u32::from(!self.alone());
         } else {
             self.next += 1;
         }
     }
 
-    /// After a disturbed round; whether this start can bring more.
+    /// Prepares the next round after a disturbed one. Returns whether this start can supply more
+    /// rounds.
     fn recover(&mut self) -> Result<bool, Failure> {
         let history_matters = self.history_matters();
         if self.alone() && history_matters {
@@ -190,7 +193,7 @@ impl<'a> Rounds<'a> {
         Ok(true)
     }
 
-    /// Brings the state back to what it is before the next round that counts.
+    /// Restores the state that precedes the next round that counts.
     fn begin_again(&mut self) -> Result<(), Failure> {
         self.run.renew(self.watch.as_deref_mut());
         lru::drain(0)?;
@@ -204,7 +207,7 @@ impl<'a> Rounds<'a> {
         self.watch.as_mut().is_some_and(|watch| watch.lru_shared(&mut run.log()))
     }
 
-    /// One round: whether nothing disturbed it; `None` if the scenario ended inside.
+    /// Runs one round. Returns whether it was undisturbed, or `None` if the scenario ended in it.
     fn one(
         &mut self,
         body: &mut impl FnMut(i64) -> Result<Flow, Failure>,

@@ -1,4 +1,4 @@
-//! What all threads of a run share.
+//! The data that all threads of a run share.
 
 use crate::files::Files;
 use crate::lock::{Guard, Lock};
@@ -13,37 +13,37 @@ use needless_model::program::Program;
 pub struct Run {
     /// The scenario.
     pub program: Program,
-    /// From which round on all are alike.
+    /// The first round from which on all rounds are alike.
     pub alike_from: u32,
-    /// Its threads.
+    /// The scenario's threads, and whose turn it is.
     pub team: Team,
-    /// What was seen. Only the thread that has the turn writes to it.
+    /// The log. Only the thread that has the turn writes to it.
     pub log: Lock<Log>,
-    /// The files that it maps.
+    /// The files that the scenario maps.
     pub files: Files,
-    /// The processes that it forks.
+    /// The processes that the scenario forks.
     pub processes: Processes,
 }
 
 impl Run {
-    /// The log.
+    /// Locks the log.
     pub fn log(&self) -> Guard<'_, Log> {
         self.log.lock()
     }
 
-    /// What all processes used so far; asked for in the first one.
+    /// What all processes have used so far. Called in the first process.
     pub fn used(&self) -> Usage {
         Usage::now().plus(self.team.used())
     }
 
-    /// What thread `me` writes markers with, asked for on that thread.
+    /// The markers of thread `me`. Called on that thread.
     pub fn markers(&self, me: usize) -> Markers<'_> {
         let (events, cpu) = (self.log().events, self.program.threads[me].cpu.0);
         Markers { run: self, events, cpu, tid: sys::tid() }
     }
 
-    /// Makes the CPUs of sleepers load the address space anew. It has to be done once after the
-    /// rings were opened, too: nobody saw who ran there until then.
+    /// Makes the CPUs of sleepers load the address space anew. This also has to happen once after
+    /// the rings were opened: before that, nothing recorded which tasks ran there.
     pub fn renew(&self, watch: Option<&mut Watch>) {
         if let Some(watch) = watch {
             watch.forget(&mut self.log());
@@ -52,18 +52,18 @@ impl Run {
     }
 }
 
-/// Writes down the markers of one thread.
+/// Writes the markers of one thread.
 #[derive(Copy, Clone)]
 pub struct Markers<'a> {
     run: &'a Run,
-    /// Whether events are recorded at all.
+    /// Whether events are recorded.
     pub events: bool,
     cpu: u16,
     tid: i32,
 }
 
 impl Markers<'_> {
-    /// Writes down one.
+    /// Writes one marker.
     pub fn write(&self, kind: Kind, value: u64, extra: u64) {
         if self.events {
             self.run.log().marker(kind, value, extra, self.cpu, self.tid);
@@ -74,8 +74,8 @@ impl Markers<'_> {
 /// Whether a thread goes on after an operation.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub enum Flow {
-    /// It does.
+    /// The thread goes on.
     On,
-    /// The scenario is over for it.
+    /// The scenario is over for the thread.
     Stop,
 }

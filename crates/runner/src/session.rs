@@ -1,4 +1,4 @@
-//! The second start: run the scenario and report.
+//! The second start of the runner: runs the scenario and reports.
 
 use crate::exec::Worker;
 use crate::files::Files;
@@ -26,13 +26,13 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::FromRawFd;
 
-/// Heap that the start is likely to use, and what is set aside in the end for what is needed between rounds: at least, and for
-/// each attempt at one.
+/// Bytes of heap that the start is likely to use. Bytes that are set aside in the end for use
+/// between rounds: at least, and for each attempt at a round.
 const HEADROOM: usize = 2 << 20;
 const ROUNDS_HEADROOM: usize = 256 << 10;
 const ATTEMPT_HEADROOM: usize = 2 << 10;
 
-/// What is not visible on any real kernel here, with the reason.
+/// What no real kernel shows to the runner, with the reason.
 const NEVER_SEEN: [(&str, &str); 4] = [
     ("retries", "the kernel has no event for a fault that is tried again"),
     ("zeroings", "the kernel has no event for zeroing a page"),
@@ -40,7 +40,7 @@ const NEVER_SEEN: [(&str, &str); 4] = [
     ("may_cache", "no CPU tells what its TLB holds"),
 ];
 
-/// Runs the request in memory file `descriptor`, in an address space made after `made_after`
+/// Runs the request in memory file `descriptor`. The address space was made after `made_after`
 /// (nanoseconds of the events' clock).
 pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let made_after = made_after.parse().unwrap_or(0);
@@ -54,10 +54,10 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     send(&Message::Hello { version: PROTOCOL_VERSION, release })?;
 
-    // Executed as /proc/self/exe, it would be called `exe`.
+    // The process was executed as /proc/self/exe, so its name would be `exe`.
     let _ = rustix::thread::set_name(c"needless-runner");
     take_priority();
-    // A huge page of our own would be flushed by itself whenever soft-dirty bits are taken.
+    // Clearing soft-dirty bits would flush a huge page of the runner by itself.
     let small_pages = request.program.clears_soft_dirty();
     if small_pages {
         sys::disable_huge_pages(true)?;
@@ -69,10 +69,11 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     let run = assemble(&request, rounds, &mut unseen)?;
     note_missing_counters(&mut unseen);
     let mut watch = watch(run, &request, made_after, &mut unseen)?;
-    // Pages that are touched later go to the LRU batch of this CPU, which the scenario has to itself.
+    // Pages that are touched later go to the LRU batch of this CPU, which must have only the
+    // scenario's pages.
     let attempts = (attempt_limit(rounds as u32) as usize).min(1 << 13);
     sys::warm_heap(ROUNDS_HEADROOM + attempts * ATTEMPT_HEADROOM);
-    // From here on it is seen who else uses it.
+    // From here on, the watch records other users of that batch.
     run.renew(Some(&mut watch));
     if numa::reclaims(&run.program) {
         numa::lock_own_memory().map_err(|error| Failure::internal("mlockall", &error))?;
@@ -89,7 +90,7 @@ pub fn run(descriptor: &str, made_after: &str) -> Result<(), Failure> {
     outcome
 }
 
-/// Pages from and to swap are counted by the kernel alone.
+/// Notes missing counters of swapped pages. Only the kernel counts these pages.
 fn note_missing_counters(unseen: &mut BTreeMap<String, String>) {
     let counters = Counters::open();
     for (line, name) in [("pswpin", "pages_in"), ("pswpout", "pages_out")] {
@@ -99,9 +100,9 @@ fn note_missing_counters(unseen: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The highest priority among ordinary tasks. Where sessions share the CPUs evenly whatever the
-/// priorities inside (autogroup), it takes a session of its own. Best effort: without the right
-/// to it the run is only noisier.
+/// Takes the highest priority among ordinary tasks. With autogroup, sessions share the CPUs evenly
+/// whatever the priorities inside them. So the process also takes a session of its own. If the
+/// kernel refuses, the run is only disturbed more often.
 fn take_priority() {
     let _ = rustix::process::setsid();
     let _ = rustix::process::setpriority_process(None, -20);
@@ -112,17 +113,17 @@ fn inherited_request(descriptor: &str) -> Result<RunRequest, Failure> {
     let number = descriptor.parse().ok().filter(|number: &i32| *number > 2).ok_or_else(|| {
         Failure::new(FailureKind::BadRequest, format!("`{descriptor}` is no descriptor"))
     })?;
-    // SAFETY: the first start left this descriptor open for us alone. If the number is somebody's
-    // invention, the reads below fail.
+    // SAFETY: the first start left this descriptor open for this process alone. If the number is
+    // made up, the reads below fail.
     let mut file = unsafe { File::from_raw_fd(number) };
     file.seek(SeekFrom::Start(0)).map_err(|e| Failure::internal("the kept request", &e))?;
     wire::read_request(&mut file)
 }
 
-/// The figure that is not the scenario's alone where soft-dirty bits are taken.
+/// The figure that includes the runner's own faults if the scenario clears soft-dirty bits.
 const MINOR_FAULTS: &str = Counter::MinorFaults.name();
 
-/// Starts the threads and waits until each is where it should be before the first turn.
+/// Starts the threads and waits until each is ready for the first turn.
 fn assemble(
     request: &RunRequest,
     rounds: usize,
@@ -174,8 +175,8 @@ fn assemble(
     Ok(run)
 }
 
-/// A thread other than the first, from its start on. It never ends: an ending thread would
-/// unmap its stack.
+/// Runs a thread other than the first. It never ends, because an ending thread would unmap its
+/// stack.
 fn follow(run: &'static Run, me: usize, cpu: CpuId) {
     let outcome = sys::pin(cpu)
         .map_err(|error| Failure::internal(&format!("pinning to {cpu}"), &error))
@@ -201,11 +202,12 @@ fn follow(run: &'static Run, me: usize, cpu: CpuId) {
     }
 }
 
-/// What there is not without events.
+/// The figures that need events.
 const OF_EVENTS: [&str; 6] =
     ["events", "faults_by_class", "copies", "flushes", "shootdowns", "interrupts"];
 
-/// Whether there will be any; why not, is in `unseen`. What only comes of a limit on this process is an error.
+/// Whether events can be recorded. If not, `unseen` gets the reason. A limit on this process is an
+/// error.
 fn events_possible(
     request: &RunRequest,
     unseen: &mut BTreeMap<String, String>,
@@ -219,8 +221,8 @@ fn events_possible(
     if request.ring_pages == 0 {
         return none("asked to run without events");
     }
-    // Opening and dropping rings before the scenario's own tells early whether there will be any,
-    // so that no memory is set aside for nothing.
+    // Opening and closing rings early shows whether events can be recorded. Otherwise memory would
+    // be set aside for nothing.
     match Rings::open(&[Place { cpu: 0, on: CpuId(0), tids: vec![0] }], 1, &mut BTreeMap::new()) {
         Ok(_) => Ok(true),
         Err(error) if error.is_of_a_limit() => {
@@ -246,8 +248,8 @@ fn watch(
     Ok(Watch::new(&run.program, run.team.tids(), request.events, rings, made_after))
 }
 
-/// The scenario's CPUs, each with the tasks that are watched there. Where a process may be forked to, those are watched
-/// that may fork, and what they fork.
+/// The scenario's CPUs, and the tasks to watch on each. If processes are forked to a CPU, the tasks
+/// that may fork are watched there, together with their children.
 fn places(run: &Run, request: &RunRequest) -> Vec<Place> {
     let threads = || run.program.threads.iter().zip(run.team.tids());
     let first = || threads().filter(|(thread, _)| thread.process == ProcessId::FIRST);

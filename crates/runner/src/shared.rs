@@ -1,23 +1,25 @@
-//! Memory of ours that processes share, so that a fork makes nothing of it.
+//! Shares the runner's own memory between processes, so that a fork does no work for it.
 //!
-//! A fork takes the right to store away from every private page of the process, and whoever stores first copies: a
-//! fault and a flush for each page of the runner's that is written afterwards, among those of the scenario. So
-//! before any process is forked, all that is written of ours (data, heap, stacks) is put into shared mappings at the
-//! same addresses: a fork does not copy their page tables (mm/memory.c:vma_needs_copy) and protects nothing. What is
-//! left private is never written: the program's text, constants, and what the linker made read-only.
+//! A fork takes away the right to store to every private page of the process. The next store copies
+//! the page. The runner's own pages would add a fault and a flush each to those of the scenario. So
+//! before any process is forked, all of the runner's memory that is written (data, heap, stacks)
+//! moves into shared mappings at the same addresses. A fork does not copy the page tables of these
+//! (mm/memory.c:vma_needs_copy) and protects nothing in them. Memory that stays private is never
+//! written: the program's text, constants, and what the linker made read-only.
 //!
-//! To parent and child the runner's memory is what it is to threads. Only the scenario's areas are each process's
-//! own. The child's accesses to ours fault once, without a flush; it makes them before its first turn ([`visit`]).
+//! Parent and child use the runner's memory as threads do. Each process has only its own copy of
+//! the scenario's areas. The child's first access to each page of the runner's memory faults,
+//! without a flush. The child makes these accesses before its first turn ([`visit`]).
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A stretch of our address space: first and one past the last byte.
+/// A stretch of the runner's address space: its first byte, and the byte after its last.
 pub type Stretch = (usize, usize);
 
-/// What a line of `/proc/self/maps` says.
+/// The contents of a line of `/proc/self/maps`.
 struct Mapping<'a> {
     place: Stretch,
     rights: &'a str,
@@ -33,7 +35,7 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
     Some(Mapping { place, rights, name: words.nth(3).unwrap_or("") })
 }
 
-/// Puts what is written of ours into shared memory. Called before there are other threads.
+/// Moves the runner's writable memory into shared mappings. Called while there is one thread.
 pub fn share_all() -> io::Result<()> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     for mapping in maps.lines().filter_map(mapping) {
@@ -44,7 +46,8 @@ pub fn share_all() -> io::Result<()> {
     Ok(())
 }
 
-/// Loads from every page of the program that is never written, so that what first runs in a round takes no fault.
+/// Loads from every page of the program that is never written. So code that first runs in a round
+/// takes no fault.
 pub fn load_text() -> io::Result<()> {
     let program = std::fs::read_link("/proc/self/exe")?;
     let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -52,7 +55,7 @@ pub fn load_text() -> io::Result<()> {
     for Mapping { place, rights, .. } in maps.lines().filter_map(mapping).filter(ours) {
         if rights.starts_with("r-") {
             for page in (place.0..place.1).step_by(PAGE) {
-                // SAFETY: the mapping allows loads, and goes on to exist.
+                // SAFETY: the mapping allows loads, and it stays.
                 unsafe { std::ptr::read_volatile(page as *const u8) };
             }
         }
@@ -60,16 +63,16 @@ pub fn load_text() -> io::Result<()> {
     Ok(())
 }
 
-/// The heap's end, from which on more heap would be private.
+/// The end of the heap when it was last shared. Heap behind it is private.
 pub struct HeapEnd(usize);
 
 impl HeapEnd {
-    /// As it is now.
+    /// The current end of the heap.
     pub fn now() -> HeapEnd {
         HeapEnd(heap_end())
     }
 
-    /// Shares what was added since; whether there was any.
+    /// Shares heap that was added since the last call. Returns whether there was any.
     pub fn follow(&mut self) -> io::Result<bool> {
         let end = heap_end();
         let added = (std::mem::replace(&mut self.0, end), end);
@@ -80,28 +83,28 @@ impl HeapEnd {
     }
 }
 
-/// Replaces new heap, of which little was written to, by shared memory.
+/// Replaces new heap by shared memory. Little of the new heap has been written to.
 fn replace_fresh((start, end): Stretch) -> io::Result<()> {
     let new = map_shared(end - start)?;
     each_resident((start, end), |(from, to)| {
-        // SAFETY: both mappings have this stretch, and do not overlap.
+        // SAFETY: both mappings contain this stretch, and they do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(from as *const u8, new.add(from - start), to - from);
         }
     })?;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let old = start as *mut libc::c_void;
-    // SAFETY: the new mapping holds what the old one held.
+    // SAFETY: the new mapping has the contents of the old one.
     let at = unsafe { libc::mremap(new.cast(), end - start, end - start, flags, old) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Tells the parts of a stretch that are in memory.
+/// Calls `tell` for each part of a stretch that is in memory.
 fn each_resident((start, end): Stretch, mut tell: impl FnMut(Stretch)) -> io::Result<()> {
     let mut resident = [0; 512];
     for part in (start..end).step_by(resident.len() * PAGE) {
         let size = (end - part).min(resident.len() * PAGE);
-        // SAFETY: there is room for one byte per page.
+        // SAFETY: `resident` has a byte for each page.
         if unsafe { libc::mincore(part as *mut libc::c_void, size, resident.as_mut_ptr()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -117,14 +120,14 @@ fn each_resident((start, end): Stretch, mut tell: impl FnMut(Stretch)) -> io::Re
 
 /// The end of the heap's last page.
 fn heap_end() -> usize {
-    // SAFETY: an increment of nothing only asks.
+    // SAFETY: an increment of 0 changes nothing.
     let end = unsafe { libc::sbrk(0) } as usize;
     end.next_multiple_of(PAGE)
 }
 
 const PAGE: usize = needless_model::addr::PAGE_SIZE as usize;
 
-/// Shared memory of `size` bytes, whose last `touched` bytes are.
+/// Maps shared memory of `size` bytes, and touches the last `touched` of them.
 pub fn memory(size: usize, touched: usize) -> io::Result<*mut u8> {
     let at = map_shared(size)?;
     for offset in (size - touched..size).step_by(PAGE) {
@@ -137,15 +140,15 @@ pub fn memory(size: usize, touched: usize) -> io::Result<*mut u8> {
 fn map_shared(size: usize) -> io::Result<*mut u8> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at a place of the kernel's choice.
+    // SAFETY: the kernel chooses a free place for the new mapping.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, flags, -1, 0) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
 }
 
-/// Replaces a private stretch by shared memory that holds the same.
+/// Replaces a private stretch by shared memory with equal contents.
 fn share((start, end): Stretch) -> io::Result<()> {
     let new = map_shared(end - start)?;
-    // SAFETY: `new` is a mapping of that size that nobody uses; no other thread runs in between.
+    // SAFETY: `new` is an unused mapping of that size, and no other thread runs now.
     let status = unsafe { copy_and_replace(new as usize, start, end - start) };
     if status == start {
         Ok(())
@@ -154,15 +157,16 @@ fn share((start, end): Stretch) -> io::Result<()> {
     }
 }
 
-/// Copies `size` bytes (whole pages) from `old` to `new`, and moves the mapping at `new` to `old`: what the call returned. The
-/// stretch may hold the stack that this runs on, so that nothing is stored to memory in between.
+/// Copies `size` bytes (whole pages) from `old` to `new`, and moves the mapping at `new` to `old`.
+/// Returns the result of `mremap`. The stretch may contain the current stack, so nothing is stored
+/// to memory in between.
 ///
 /// # Safety
-/// Both are mappings of that size; nobody else stores to the old one meanwhile.
+/// Both are mappings of that size, and nothing else stores to the old one meanwhile.
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     let status: usize;
-    // SAFETY: as the function's. The stack that is copied is the one that is found afterwards.
+    // SAFETY: the caller guarantees it. The code after the call finds the copy of its stack.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -186,14 +190,16 @@ unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     status
 }
 
-/// The same for arm64.
+/// Copies `size` bytes (whole pages) from `old` to `new`, and moves the mapping at `new` to `old`.
+/// Returns the result of `mremap`. The stretch may contain the current stack, so nothing is stored
+/// to memory in between.
 ///
 /// # Safety
-/// As above.
+/// Both are mappings of that size, and nothing else stores to the old one meanwhile.
 #[cfg(target_arch = "aarch64")]
 unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     let status: usize;
-    // SAFETY: as the function's. The stack that is copied is the one that is found afterwards.
+    // SAFETY: the caller guarantees it. The code after the call finds the copy of its stack.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -220,20 +226,20 @@ unsafe fn copy_and_replace(new: usize, old: usize, size: usize) -> usize {
     status
 }
 
-/// Memory of ours that a child comes to.
+/// A stretch of the runner's memory that a child accesses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Ours {
-    /// Where.
+    /// The addresses of the stretch.
     pub place: Stretch,
-    /// Whether it may store there.
+    /// Whether the child may store to it.
     pub writable: bool,
 }
 
-/// All that a child may come to in memory of ours: what is mapped and in memory, without the mappings that `own` tells,
-/// which are the scenario's.
+/// All of the runner's memory that a child may access: what is mapped and in memory, without the
+/// mappings for which `own` is true.
 pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Ours>> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
-    // The kernel's own pages are there in every process; rings are in none but the one that opened them.
+    // Every process has the kernel's own pages. Rings exist only in the process that opened them.
     let kernels = |name: &str| name.starts_with("[v") || name.starts_with("anon_inode:");
     let ours = maps.lines().filter_map(mapping).filter(|mapping| {
         mapping.rights.starts_with('r') && !kernels(mapping.name) && !own(mapping.place)
@@ -246,11 +252,13 @@ pub fn ours(own: impl Fn(Stretch) -> bool) -> io::Result<Vec<Ours>> {
     Ok(all)
 }
 
-/// Has the kernel count each of these pages as used, twice: then they are active.
+/// Makes the kernel mark each of these pages as accessed, twice. Then they are active.
 ///
-/// A process that ends marks each page of a file or of shared memory that it had mapped as used. Without multi-generational LRU the
-/// second mark puts a page that is not active into a batch of the CPU's (mm/swap.c:folio_mark_accessed, folio_activate), where the
-/// scenario's pages wait, too: so many of ours would empty it. Whoever reads `/proc/self/mem` marks what he reads (FOLL_TOUCH).
+/// When a process ends, the kernel marks each page of a file or of shared memory that it had mapped
+/// as accessed. Without multi-generational LRU, the second mark puts an inactive page into a batch
+/// of the CPU (mm/swap.c:folio_mark_accessed, folio_activate). The scenario's pages wait in that
+/// batch, too, and so many pages of the runner would drain it. A read of `/proc/self/mem` marks the
+/// page that it reads (FOLL_TOUCH).
 pub fn activate(all: &[Ours]) -> io::Result<()> {
     let memory = File::open("/proc/self/mem")?;
     for _ in 0..2 {
@@ -263,36 +271,36 @@ pub fn activate(all: &[Ours]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads from each page, so that it does not fault later: shared memory is mapped with all its rights at once. Where
-/// the processor may leave the dirty bit to a fault, what is `writable` is mapped dirty: by the kernel, without a flush,
-/// where it knows how (5.14).
+/// Reads from each page, so that it does not fault later. (Shared memory is mapped with all its
+/// rights at once.) If the processor may leave the dirty bit to a fault, `writable` pages are
+/// mapped dirty. A kernel that knows how (5.14) does that without a flush.
 pub fn visit((start, end): Stretch, writable: bool) {
     let dirties = writable && cfg!(target_arch = "aarch64");
     if dirties {
         populate((start, end));
     }
     for page in (start..end).step_by(PAGE) {
-        // SAFETY: the stretch is mapped in every process of ours, and can be read.
+        // SAFETY: the stretch is mapped in every process of the runner, and may be read.
         unsafe { std::ptr::read_volatile(page as *const u8) };
-        // What came with another page's fault is there and clean.
+        // A page that was mapped by another page's fault is present and clean.
         if dirties {
             store_the_same(page);
         }
     }
 }
 
-/// Has the kernel map the pages for stores, those that are not mapped.
+/// Makes the kernel map the pages for stores, those that are not mapped yet.
 fn populate((start, end): Stretch) {
     let (from, to) = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
     let size = to.saturating_sub(from);
-    // SAFETY: what the pages hold stays.
+    // SAFETY: the contents of the pages stay.
     unsafe { libc::madvise(from as *mut libc::c_void, size, libc::MADV_POPULATE_WRITE) };
 }
 
-/// Stores what is there already, whoever else uses it.
+/// Stores the value that is there, while other tasks may use the page.
 fn store_the_same(page: usize) {
-    // SAFETY: the page is mapped in every process of ours, and can be stored to; others see an atomic store of the
-    // value that they would have found.
+    // SAFETY: the page is mapped in every process of the runner, and may be stored to. Others see
+    // an atomic store of the value that is there already.
     let byte = unsafe { AtomicU8::from_ptr(page as *mut u8) };
     let same = |value| Some(value);
     // `fetch_update` stores with a compare-and-swap, which no compiler leaves out.
@@ -314,27 +322,28 @@ mod tests {
     #[test]
     fn a_stretch_holds_the_same_when_it_is_shared() {
         let at = map_shared(2 * PAGE).unwrap();
-        // SAFETY: a new private mapping in the place of a new shared one.
+        // SAFETY: the new private mapping takes the place of a new shared one.
         let at = unsafe {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             libc::mmap(at.cast(), 2 * PAGE, prot, flags, -1, 0).cast::<u8>()
         };
-        // SAFETY: inside the mapping.
+        // SAFETY: the address lies in the mapping.
         unsafe { at.add(PAGE + 7).write_volatile(42) };
         let stretch = (at as usize, at as usize + 2 * PAGE);
         share(stretch).unwrap();
         visit(stretch, true);
         store_the_same(stretch.0);
         populate(stretch);
-        // SAFETY: inside the mapping.
+        // SAFETY: the address lies in the mapping.
         assert_eq!(unsafe { at.add(PAGE + 7).read_volatile() }, 42);
         activate(&[Ours { place: stretch, writable: true }]).unwrap();
         assert!(
             activate(&[Ours { place: (PAGE, 2 * PAGE), writable: false }]).is_err(),
             "nothing is mapped there"
         );
-        // Other tests of this process map and unmap meanwhile; where the runner asks, before a round, nobody does.
+        // Other tests of this process map and unmap memory meanwhile. Before a round of the runner
+        // no thread does.
         let ours = (0..100).find_map(|_| ours(|_| false).ok()).unwrap();
         assert!(ours.iter().any(|ours| {
             ours.writable && ours.place.0 <= stretch.0 && stretch.1 <= ours.place.1

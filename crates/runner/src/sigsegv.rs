@@ -1,7 +1,9 @@
-//! Tells of accesses that a mapping's protection forbids, and lets them go on: `mprotect` of their page, in a signal handler.
+//! Reports accesses that a mapping's protection forbids, and lets them go on: a signal handler
+//! calls `mprotect` for their page.
 //!
-//! The signal is synchronous: it comes from a load or store of the scenario, made while this thread holds no lock and is not inside the
-//! allocator. The handler runs on the stack of its thread, and allocates nothing.
+//! The signal is synchronous: a load or store of the scenario causes it, while this thread holds no
+//! lock and is not inside the allocator. The handler runs on the stack of its thread, and allocates
+//! nothing.
 
 use crate::log::Kind;
 use crate::run::Run;
@@ -13,10 +15,10 @@ use std::sync::OnceLock;
 
 static RUN: OnceLock<&'static Run> = OnceLock::new();
 
-// include/uapi/asm-generic/siginfo.h: SEGV_ACCERR, there is a mapping that forbids the access.
+// include/uapi/asm-generic/siginfo.h: SEGV_ACCERR, a mapping exists that forbids the access.
 const SEGV_ACCERR: i32 = 2;
 
-/// Handles SIGSEGV in this process from now on, and in those that it forks.
+/// Handles SIGSEGV from now on, in this process and in those that it forks.
 pub fn handle(run: &'static Run) -> io::Result<()> {
     let _ = RUN.set(run);
     // SAFETY: a sigaction of zeros is valid: no flags, empty mask.

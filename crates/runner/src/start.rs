@@ -1,8 +1,9 @@
-//! The first start: become a process whose address space has only ever lived on one CPU.
+//! The first start of the runner: becomes a process whose address space has been loaded on one CPU
+//! only.
 //!
 //! A CPU stays in `mm_cpumask` until something makes it leave. So the process pins itself and
-//! then executes itself: the new address space starts on the CPU of the scenario's first thread
-//! and reaches others only through the scenario's own threads.
+//! executes itself. The new address space starts on the CPU of the scenario's first thread. Only
+//! the scenario's own threads load it on other CPUs.
 
 use crate::wire::{self, Failure, FailureKind};
 use crate::{numa, sys, validate};
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::IntoRawFd;
 
-/// Reads the request, pins, and executes the runner again. Returns only on failure.
+/// Reads the request, pins the process, and executes the runner again. Returns only on failure.
 pub fn first_start() -> Result<(), Failure> {
     die_with_parent();
     let request = wire::read_request(&mut io::stdin().lock())?;
@@ -37,27 +38,27 @@ pub fn first_start() -> Result<(), Failure> {
     Err(Failure::internal("executing the runner again", &execute_again(file.into_raw_fd())))
 }
 
-/// Joins the cgroup whose memory the scenario reclaims. Whoever prepared the machine made it.
+/// Joins the cgroup whose memory the scenario reclaims. The cgroup exists already.
 fn join_cgroup() -> Result<(), Failure> {
     if !numa::has_reclaim() {
-        let what = "memory-reclaim needs a cgroup with memory.reclaim (5.19 and later), which booted kernels (-t kernel:6.12) are given, and `live` is not";
+        let what = "memory-reclaim needs a cgroup with memory.reclaim (5.19 and later): booted kernels (-t kernel:6.12) get one, but `live` does not";
         return Err(Failure::new(FailureKind::Unsupported, what));
     }
     numa::join_cgroup().map_err(|error| Failure::internal("joining a cgroup", &error))
 }
 
-/// CPUs that the request's scenario may have.
+/// The number of CPUs that the request's scenario may use.
 pub fn cpus(request: &RunRequest) -> usize {
     if request.cpus.is_empty() { online_cpus() } else { request.cpus.len() }
 }
 
-/// CPUs that this machine has. They are taken to be numbered from 0 without gaps.
+/// The number of this machine's CPUs. We assume that they are numbered from 0 without gaps.
 pub fn online_cpus() -> usize {
     // SAFETY: sysconf only reads.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
 }
 
-/// NUMA nodes that this machine has; one if it does not say.
+/// The number of this machine's NUMA nodes; 1 if the machine does not say.
 pub fn online_nodes() -> usize {
     let is_node = |name: &str| name.strip_prefix("node").is_some_and(|n| n.parse::<u16>().is_ok());
     let nodes = std::fs::read_dir("/sys/devices/system/node").map_or(0, |entries| {
@@ -66,12 +67,12 @@ pub fn online_nodes() -> usize {
     nodes.max(1)
 }
 
-/// The kernel kills the runner if whoever started it dies.
+/// Makes the kernel kill the runner if its parent dies.
 fn die_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// Addresses are the same in every run. Where a sandbox forbids it, they are not: no harm.
+/// Makes addresses equal in every run. A sandbox may forbid that, which does no harm.
 fn no_randomization() {
     // SAFETY: personality only changes how the next exec lays out memory.
     unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };

@@ -1,6 +1,6 @@
-//! A zram device of our own as swap space, and its removal.
+//! Swap space on a zram device that the runner adds, and its removal.
 //!
-//! It gets the highest priority that the kernel takes, so that the scenario's pages go there and
+//! It has the highest priority that the kernel allows, so that the scenario's pages go there and
 //! nowhere else.
 
 use crate::zram::{DeviceError, Zram, at, patiently};
@@ -36,7 +36,7 @@ impl ZramSwap {
         }
     }
 
-    /// Swap space that was started earlier, or never got that far.
+    /// Swap space that was started earlier, or whose start failed.
     pub fn on(zram: Zram) -> ZramSwap {
         ZramSwap { zram }
     }
@@ -55,12 +55,13 @@ impl ZramSwap {
     }
 }
 
-/// Whether any swap space is in use; if that cannot be read, it may be.
+/// Whether any swap space is in use; true if that cannot be read.
 pub fn is_in_use() -> bool {
     fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().count() > 1)
 }
 
-/// Whether `/proc/swaps` has the device; if it cannot be read, the kernel is to say.
+/// Whether `/proc/swaps` lists the device; true if the file cannot be read, so that `swapoff`
+/// decides.
 fn in_use(device: &str) -> bool {
     let first = |line: &str| line.split_whitespace().next() == Some(device);
     fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().any(first))
@@ -71,7 +72,7 @@ fn start(device: &str, pages: u64) -> Result<(), DeviceError> {
     swapon(device).map_err(at(format!("swapon {device}")))
 }
 
-/// The first page of swap space: version 1, its last page, and the signature at its end.
+/// Writes the first page of swap space: version 1, its last page, and the signature at its end.
 /// Source: `union swap_header` in include/linux/swap.h.
 fn write_swap_header(device: &Path, pages: u64) -> io::Result<()> {
     let last_page = u32::try_from(pages.saturating_sub(1)).map_err(io::Error::other)?;

@@ -1,40 +1,46 @@
-//! Whether the pages that the machine swapped in a round are the scenario's.
+//! Checks that the pages that the machine swapped in a round are the scenario's.
 //!
-//! `pswpin`, `pswpout` and their kin in `/proc/vmstat` count the whole machine. Control groups do not
-//! count them in 6.12 (mm/memcontrol.c:memcg_vm_event_stat), and where they do (7.3) they add them up too late
-//! for a round (mem_cgroup_flush_stats leaves up to 64 changes per CPU aside). So the machine's figures are held against what the
-//! process itself did, and a round in which they differ is marked:
+//! `pswpin`, `pswpout` and related counters in `/proc/vmstat` count for the whole machine. Control
+//! groups do not count these pages in 6.12 (mm/memcontrol.c:memcg_vm_event_stat). Where they do
+//! (7.3), they add them up too late for a round (mem_cgroup_flush_stats leaves up to 64 changes per
+//! CPU aside). So the machine's figures are compared with the process's own actions. A round in
+//! which they differ is marked:
 //!
-//! - in: each page that is read back is a major fault of whoever needs it (mm/memory.c:do_swap_page, 5.10 to
-//!   7.3). A zram device is read page by page, without readahead (`SWP_SYNCHRONOUS_IO`).
-//! - out: a thread that writes a page says so (`vmscan:mm_vmscan_write_folio`, before 6.0
-//!   `mm_vmscan_writepage`; mm/vmscan.c:pageout). Recorded for the scenario's threads alone. A huge page is written as one: the kernel counts
-//!   these (`thp_swpout`; mm/page_io.c:count_swpout_vm_event), but for those of nothing but zeros, all of whose pages `swpout_zero` counts.
+//! - in: each page that is read back is a major fault of the task that needs it
+//!   (mm/memory.c:do_swap_page, 5.10 to 7.3). A zram device is read page by page, without readahead
+//!   (`SWP_SYNCHRONOUS_IO`).
+//! - out: a tracepoint shows each page that a thread writes (`vmscan:mm_vmscan_write_folio`, before
+//!   6.0 `mm_vmscan_writepage`; mm/vmscan.c:pageout). It is recorded only for the scenario's
+//!   threads. A huge page is written as one, and `thp_swpout` counts it
+//!   (mm/page_io.c:count_swpout_vm_event). A huge page of zeros is not counted there. `swpout_zero`
+//!   counts each of its pages.
 
-/// Reason: others' pages were read from swap, or ours by others.
+/// Reason: another task's pages were read from swap, or another task read ours.
 const IN: &str = "another task's pages came from swap";
-/// Reason: others' pages were written to swap, or ours by others.
+/// Reason: another task's pages were written to swap, or another task wrote ours.
 const OUT: &str = "another task's pages went to swap";
 
-/// Pages of a huge page, which is written as one.
+/// Pages of a huge page. It is written as one.
 const HUGE: u64 = 512;
 
 /// Major faults of the scenario.
 #[derive(Copy, Clone)]
 pub struct Majors {
-    /// How many its threads took.
+    /// The number of major faults that its threads took.
     pub taken: u64,
-    /// How many of these were on shared memory and on files, if it is known: what is read from a file's disk counts as major (mm/filemap.c:
-    /// filemap_fault), before 6.0 the first stores to shared memory do, too (mm/memory.c:fault_dirty_shared_page, mm_account_fault), and
-    /// nothing of these is swapped.
+    /// The number of these that were on shared memory and on files, if known. They swap nothing. A
+    /// read from a file's disk counts as major (mm/filemap.c: filemap_fault). Before 6.0, so do the
+    /// first stores to shared memory (mm/memory.c:fault_dirty_shared_page, mm_account_fault).
     pub unswapped: Option<u64>,
-    /// Whether whatever the scenario read from swap is one of these: `pwrite` and UFFDIO_CONTINUE read what shared memory has there without a
-    /// fault (mm/shmem.c:shmem_swapin_folio), and then nothing tells.
+    /// Whether each page that the scenario reads from swap is one of these faults. `pwrite` and
+    /// UFFDIO_CONTINUE read swapped pages of shared memory without a fault
+    /// (mm/shmem.c:shmem_swapin_folio). Then nothing shows these reads.
     pub all: bool,
 }
 
-/// Why a round in which the machine's counters `names` moved by `moved` is not the scenario's alone,
-/// whose threads took these major faults and wrote `written` pages, as far as known.
+/// Why not all swapped pages of a round are the scenario's; `None` if they are. The machine's
+/// counters `names` moved by `moved`. The scenario's threads took the faults `majors`, and wrote
+/// `written` pages if that is known.
 pub fn strangers(
     names: &[&str],
     moved: &[u64],
@@ -68,7 +74,7 @@ pub fn strangers(
 mod tests {
     use super::*;
 
-    /// One is told from 512 pages of somebody else.
+    /// A huge page of the scenario differs from 512 pages of another task.
     #[test]
     fn huge_pages_are_written_as_one() {
         let names = ["pswpin", "pswpout", "swpout_zero", "thp_swpout"];

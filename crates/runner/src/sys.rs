@@ -1,4 +1,4 @@
-//! The system calls and instructions that a scenario is made of, each in one small function.
+//! The system calls and instructions of scenarios, each in a small function.
 
 use crate::wire::Failure;
 use needless_model::addr::{CpuId, PAGE_SIZE, PageRange, Vpn};
@@ -38,12 +38,12 @@ pub fn tick_ns() -> u64 {
 /// Nanoseconds of CLOCK_MONOTONIC_RAW, the clock of the event rings.
 pub fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec; libc takes the vDSO's way, without a system call.
+    // SAFETY: `time` is a valid timespec. libc uses the vDSO, without a system call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The time stamp counter before a measured block: nothing later starts before it is read.
+/// Reads the time stamp counter before a measured block. Nothing later starts before the read.
 #[cfg(target_arch = "x86_64")]
 pub fn cycles_before() -> u64 {
     // SAFETY: every x86-64 processor has these instructions.
@@ -55,11 +55,11 @@ pub fn cycles_before() -> u64 {
     }
 }
 
-/// The time stamp counter after a measured block: everything earlier is done when it is read.
+/// Reads the time stamp counter after a measured block. Everything earlier is done before the read.
 #[cfg(target_arch = "x86_64")]
 pub fn cycles_after() -> u64 {
     let mut cpu = 0;
-    // SAFETY: every x86-64 processor that Linux 5.10 and later meet has rdtscp.
+    // SAFETY: every x86-64 processor that Linux 5.10 and later run on has rdtscp.
     unsafe {
         let cycles = std::arch::x86_64::__rdtscp(&mut cpu);
         std::arch::x86_64::_mm_lfence();
@@ -67,7 +67,7 @@ pub fn cycles_after() -> u64 {
     }
 }
 
-/// The virtual counter before a measured block.
+/// Reads the virtual counter before a measured block.
 #[cfg(target_arch = "aarch64")]
 pub fn cycles_before() -> u64 {
     let cycles: u64;
@@ -76,25 +76,26 @@ pub fn cycles_before() -> u64 {
     cycles
 }
 
-/// The virtual counter after a measured block.
+/// Reads the virtual counter after a measured block.
 #[cfg(target_arch = "aarch64")]
 pub fn cycles_after() -> u64 {
     cycles_before()
 }
 
-/// What the process has used so far.
+/// What a process has used.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Usage {
-    /// Minor faults.
+    /// The number of minor faults.
     pub minor_faults: u64,
-    /// Major faults.
+    /// The number of major faults.
     pub major_faults: u64,
-    /// Times that a thread lost its CPU while it could have run on.
+    /// How often a thread lost its CPU while it was still runnable.
     pub involuntary_switches: u64,
 }
 
 impl Usage {
-    /// All threads of the process together: those that only hold a CPU take no faults.
+    /// What all threads of this process have used together. Threads that only hold a CPU take no
+    /// faults.
     pub fn now() -> Usage {
         // SAFETY: rusage is plain numbers; all zero is a valid value.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -107,7 +108,7 @@ impl Usage {
         }
     }
 
-    /// The same with what `more` tells added.
+    /// The sum of this usage and `more`.
     pub fn plus(self, more: Usage) -> Usage {
         Usage {
             minor_faults: self.minor_faults + more.minor_faults,
@@ -116,7 +117,7 @@ impl Usage {
         }
     }
 
-    /// What was used since `earlier`.
+    /// The difference between this usage and an earlier one.
     pub fn since(self, earlier: Usage) -> Usage {
         Usage {
             minor_faults: self.minor_faults - earlier.minor_faults,
@@ -126,49 +127,52 @@ impl Usage {
     }
 }
 
-/// A page's address.
+/// The address of a page.
 pub fn pointer(page: Vpn) -> *mut libc::c_void {
     page.address() as *mut libc::c_void
 }
 
-/// The length of a range.
+/// The length of a range in bytes.
 pub fn bytes(range: PageRange) -> usize {
     (range.pages() * PAGE_SIZE) as usize
 }
 
-/// `MADV_NOHUGEPAGE`, for memory that must be made of base pages. No kernel support, no huge
-/// pages: nothing to report.
+/// Calls `MADV_NOHUGEPAGE`, for memory that must consist of base pages. If the kernel does not know
+/// the advice, it has no huge pages. So an error means nothing.
 pub fn forbid_huge_pages(range: PageRange) {
-    // SAFETY: the range lies in the scenario's areas, in which no object of ours lives.
+    // SAFETY: the range lies in the scenario's areas, and no object of the runner lives there.
     unsafe { libc::madvise(pointer(range.start), bytes(range), libc::MADV_NOHUGEPAGE) };
 }
 
-/// A load from the page's first byte.
+/// Loads the page's first byte.
 #[inline]
 pub fn load(page: Vpn) -> u8 {
-    // SAFETY: the page lies in the scenario's areas; if it is not mapped, the signal handler of
+    // SAFETY: the page lies in the scenario's areas. If it is not mapped, the signal handler of
     // `crash` ends the run.
     unsafe { std::ptr::read_volatile(page.address() as *const u8) }
 }
 
-/// A store to the page's first byte.
+/// Stores to the page's first byte.
 #[inline]
 pub fn store(page: Vpn, value: u8) {
-    // SAFETY: as for `load`; no Rust object lives in the scenario's areas.
+    // SAFETY: the page lies in the scenario's areas, and no Rust object lives there. If it is not
+    // mapped, the signal handler of `crash` ends the run.
     unsafe { std::ptr::write_volatile(page.address() as *mut u8, value) };
 }
 
-/// Stores zeros to all of a page, whatever it holds: one that was copied from a file holds more than was stored to it.
+/// Stores zeros to the whole page. (A page that was copied from a file contains more than was
+/// stored to it.)
 pub fn store_zeros(page: Vpn) {
     let words = page.address() as *mut u64;
     for word in 0..PAGE_SIZE as usize / size_of::<u64>() {
-        // SAFETY: as for `load`; no Rust object lives in the scenario's areas.
+        // SAFETY: the page lies in the scenario's areas, and no Rust object lives there. If it is
+        // not mapped, the signal handler of `crash` ends the run.
         unsafe { std::ptr::write_volatile(words.wrapping_add(word), 0) };
     }
 }
 
-/// Sleeps while `word` holds `value`, for `most` at most. Returns early on signals and wake-ups. The word may lie in
-/// memory that processes share.
+/// Sleeps while `word` has the value `value`, for `most` at most. Returns early on signals and
+/// wake-ups. The word may lie in memory that processes share.
 pub fn futex_wait(word: &AtomicU32, value: u32, most: Option<Duration>) {
     let timeout = most.map(|most| libc::timespec {
         tv_sec: most.as_secs() as libc::time_t,
@@ -179,19 +183,19 @@ pub fn futex_wait(word: &AtomicU32, value: u32, most: Option<Duration>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, timeout) };
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn futex_wake_all(word: &AtomicU32) {
     // SAFETY: `word` is valid; the kernel only uses its address.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// `nanosleep`, without allocation.
+/// Sleeps (`nanosleep`), without allocation.
 pub fn sleep(duration: Duration) {
     std::thread::sleep(duration);
 }
 
-/// Keeps the allocator from giving memory back or mapping more: blocks grow the heap only, and
-/// the heap never shrinks.
+/// Keeps the allocator from giving memory back and from mapping more. Blocks grow only the heap,
+/// and the heap never shrinks.
 pub fn tame_allocator(headroom: usize) {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt only sets parameters of the allocator.
@@ -204,30 +208,30 @@ pub fn tame_allocator(headroom: usize) {
     warm_heap(headroom);
 }
 
-/// Touches so much of the heap that is free.
+/// Touches `size` bytes of free heap.
 pub fn warm_heap(size: usize) {
     let warm: Vec<u8> = vec![1; size];
     std::hint::black_box(&warm);
 }
 
-/// An empty vector whose room has been written to: a page that is touched for the first time amid the scenario comes into
-/// the CPU's LRU batch, beside those of the scenario.
+/// Makes an empty vector whose memory has been written to. A page that is first touched while the
+/// scenario runs would join the scenario's pages in the CPU's LRU batch.
 pub fn roomy<T: Clone>(room: usize, value: T) -> Vec<T> {
     let mut vector = vec![value; room];
     std::hint::black_box(&mut vector).clear();
     vector
 }
 
-/// Makes room in the heap for so much more, which is not touched.
+/// Grows the heap by `size` bytes, without touching them.
 pub fn widen_heap(size: usize) {
     let room: Vec<u8> = Vec::with_capacity(size);
     std::hint::black_box(&room);
 }
 
-/// What threads touch of their stacks beforehand.
+/// Bytes of its stack that a thread touches beforehand.
 pub const STACK_TOUCHED: usize = 256 * 1024;
 
-/// Touches the stack below, so that it does not fault later.
+/// Touches the stack below the current frame, so that it does not fault later.
 #[inline(never)]
 pub fn prefault_stack() {
     let mut room = [0_u8; STACK_TOUCHED];
@@ -238,7 +242,7 @@ pub fn prefault_stack() {
     std::hint::black_box(&room);
 }
 
-/// Makes the stack as deep as it may ever have to be: it does not grow once it is shared.
+/// Makes the stack as deep as it may ever have to be. A shared stack does not grow.
 #[inline(never)]
 pub fn deepen_stack() {
     let mut room = [0_u8; 2 << 20];
@@ -258,10 +262,11 @@ pub fn shell_status(status: ExitStatus) -> u8 {
     }
 }
 
-/// Whether huge pages are for nobody in this process, whatever the machine's setting (`PR_SET_THP_DISABLE`).
+/// Switches huge pages off or on for this process, whatever the machine's setting
+/// (`PR_SET_THP_DISABLE`).
 pub fn disable_huge_pages(disable: bool) -> Result<(), Failure> {
     let zero: libc::c_ulong = 0;
-    // SAFETY: no memory is named.
+    // SAFETY: the call gets no address.
     match unsafe {
         libc::prctl(libc::PR_SET_THP_DISABLE, libc::c_ulong::from(disable), zero, zero, zero)
     } {

@@ -1,18 +1,19 @@
-//! The threads of a scenario and whose turn it is.
+//! The threads of a scenario, and whose turn it is.
 //!
-//! The order is discrete: one thread is active at a time, the one that holds the turn. Threads
-//! take the turn in the order of their declaration; a thread gives it up when it waits at a
-//! barrier, when it goes into `spin` or `sleep` for good, or when it ends. When the last
-//! participant arrives at a barrier, the participants queue up for the turn in the barrier's
-//! order. Threads that do nothing but spin or sleep are in that state before the first turn.
+//! The order is discrete: one thread is active at a time, the one that has the turn. Threads take
+//! the turn in the order of their declaration. A thread gives it up when it waits at a barrier,
+//! when it begins to `spin` or `sleep` for the rest of the run, or when it ends. When the last
+//! participant arrives at a barrier, the participants queue up for the turn in the barrier's order.
+//! Threads that only spin or sleep do so before the first turn.
 //!
-//! A thread that waits spins, so that its CPU keeps the address space loaded; only if it shares
-//! its CPU with another thread, or waits for the end of a process, does it sleep instead.
+//! A waiting thread spins, so that its CPU keeps the address space loaded. It sleeps instead if it
+//! shares its CPU with another thread, or if it waits for the end of a process.
 //!
-//! Processes that are forked have a thread each, which is queued when it is born and gives up its last turn
-//! before it ends: whoever gets that turn first waits until the kernel has undone the process. All of this lies in
-//! memory that the processes share ([`crate::shared`]). Thread 0 looks after them while it waits: one that was killed or
-//! stopped does not pass its turn on.
+//! A forked process has one thread. The thread is queued when the process begins, and gives up its
+//! last turn before the process ends. The thread that gets the turn next waits until the kernel has
+//! torn the process down. All of this lies in memory that the processes share ([`crate::shared`]).
+//! Thread 0 checks the processes while it waits, because a process that was killed or stopped does
+//! not pass its turn on.
 
 mod processes;
 
@@ -28,31 +29,31 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The turn when nobody has it.
+/// The value of the turn when no thread has it.
 const NOBODY: u32 = u32::MAX;
 
-/// After so long whoever waits looks whether the processes still live.
+/// The time after which a waiting thread checks that the processes still live.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
-/// How long is waited for those who serve userfaultfd.
+/// The longest wait for the threads that serve userfaultfd.
 const LONGEST_SERVICE: Duration = Duration::from_secs(1);
 
-/// Turns of a loop without a system call from one look at the clock to the next.
+/// How often a loop without a system call runs between two looks at the clock.
 const LOOK_EVERY: u32 = 1 << 14;
 
 /// What a thread does when it does not have the turn.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Rest {
-    /// Not there yet.
+    /// It has not started yet.
     Starting = 0,
-    /// Runs: it has the turn, or spins until it gets it.
+    /// It runs: it has the turn, or spins until it gets it.
     Running = 1,
-    /// Sleeps until its turn comes, because it shares its CPU or waits for a process.
+    /// It sleeps until its turn comes, because it shares its CPU or waits for a process.
     Waiting = 2,
-    /// Sleeps for good; its CPU is idle and holds the address space lazily.
+    /// It sleeps for the rest of the run. Its CPU is idle and has the address space loaded lazily.
     Sleeping = 3,
-    /// Its process was not forked, or is over.
+    /// Its process was not forked yet, or is over.
     Unborn = 4,
 }
 
@@ -63,7 +64,7 @@ pub enum Yield {
     Barrier(u16),
     /// It waits for the end of the process whose thread this is.
     For(usize),
-    /// It does not come back.
+    /// It spins or sleeps for the rest of the run.
     ForGood,
     /// Its process ends.
     End,
@@ -72,32 +73,32 @@ pub enum Yield {
 struct Order {
     ready: VecDeque<usize>,
     arrived: Vec<Vec<usize>>,
-    /// Who waits for the process of which thread.
+    /// Pairs of a waiting thread and the thread of the process that it waits for.
     waiting: Vec<(usize, usize)>,
-    /// Processes that are over and nobody was told of.
+    /// Processes that have ended and were not waited for.
     zombies: Vec<(i32, usize)>,
 }
 
 struct Member {
     tid: AtomicI32,
     rest: AtomicU8,
-    /// Whether it is one of the first process's.
+    /// Whether it belongs to the first process.
     first: bool,
     /// Whether it may sleep until its turn comes.
     sleeps: bool,
     shares_cpu: bool,
-    /// Whether it answers what userfaultfd tells of.
+    /// Whether it answers the events of userfaultfd.
     serves: bool,
-    /// Raised to wake it for its turn.
+    /// Is incremented to wake it for its turn.
     called: AtomicU32,
-    /// Raised to send a sleeper through the scheduler once more.
+    /// Is incremented to make a sleeper wake up and fall asleep again.
     nudge: AtomicU32,
     nudged: AtomicU32,
     /// The last roll call that it answered.
     answered: AtomicU32,
-    /// Whether it sleeps for a while, as its operation says.
+    /// Whether it sleeps for a limited time, because its operation says so.
     napping: AtomicBool,
-    /// What its process used, as long as it is not the first one.
+    /// What its process used, unless it is the first process.
     minor_faults: AtomicU64,
     major_faults: AtomicU64,
     involuntary_switches: AtomicU64,
@@ -112,12 +113,12 @@ pub struct Team {
     /// The thread whose process is about to end, plus one; 0: none.
     ending: AtomicU32,
     finished: AtomicBool,
-    /// Whether a sleeper was not seen asleep, since this was last asked.
+    /// Whether a sleeper was not seen asleep, since the last call of `stayed_awake`.
     awake: AtomicBool,
     /// Number of the last roll call.
     roll_call: AtomicU32,
     order: Lock<Order>,
-    /// Why a process of the scenario gave up.
+    /// Why a process of the scenario failed.
     failure: Lock<Option<Failure>>,
     stall: Lock<Option<Stall>>,
 }
@@ -148,7 +149,7 @@ fn member(program: &Program, index: usize) -> Member {
 }
 
 impl Team {
-    /// The team of `program`, with nobody started.
+    /// The team of `program`. No thread has started.
     pub fn new(program: &Program) -> Team {
         let threads = &program.threads;
         let members: Vec<Member> = (0..threads.len()).map(|i| member(program, i)).collect();
@@ -173,13 +174,13 @@ impl Team {
         }
     }
 
-    /// The thread says that it is pinned and ready.
+    /// Reports that thread `me` is pinned and ready.
     pub fn report(&self, me: usize) {
         self.members[me].tid.store(sys::tid(), Ordering::Release);
         self.set_rest(me, Rest::Running);
     }
 
-    /// Waits until all threads are there, and lets thread 0 go first.
+    /// Waits until all threads are ready, and gives the turn to thread 0.
     pub fn assemble(&self, program: &Program) -> Result<(), Failure> {
         let deadline = Instant::now() + Duration::from_secs(10);
         for (index, thread) in program.threads.iter().enumerate().skip(1) {
@@ -199,12 +200,12 @@ impl Team {
         Ok(())
     }
 
-    /// Which thread has this id.
+    /// The thread with this task id.
     pub fn thread_of(&self, tid: i32) -> Option<usize> {
         self.members.iter().position(|member| member.tid.load(Ordering::Acquire) == tid)
     }
 
-    /// The ids of the threads, in order; 0 for those of processes that are forked.
+    /// The task ids of the threads, in order; 0 for threads of forked processes.
     pub fn tids(&self) -> Vec<i32> {
         let tid = |m: &Member| if m.first { m.tid.load(Ordering::Acquire) } else { 0 };
         self.members.iter().map(tid).collect()
@@ -221,7 +222,7 @@ impl Team {
         }
     }
 
-    /// Whether no thread has anything left to do.
+    /// Whether the scenario is over.
     pub fn finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
@@ -262,7 +263,7 @@ impl Team {
         Ok(())
     }
 
-    /// Waits for the turn; false if there will be none.
+    /// Waits for the turn. Returns false if the scenario ends before that.
     pub fn await_turn(&self, program: &Program, me: usize) -> Result<bool, Failure> {
         let asleep = self.members[me].shares_cpu || self.rest(me) == Rest::Waiting;
         let looks = me == 0 && program.processes.len() > 1;
@@ -295,14 +296,14 @@ impl Team {
         }
     }
 
-    /// Runs on, touching nothing of the scenario's, until the scenario ends.
+    /// Spins without touching the scenario's memory, until the scenario ends.
     pub fn spin(&self, program: &Program, me: usize) -> Result<(), Failure> {
         let looks = me == 0 && program.processes.len() > 1;
         let mut idle = 0_u32;
         while !self.finished() {
             self.answer(me);
             idle += 1;
-            // Some tenths of a second.
+            // This takes some tenths of a second.
             if looks && idle.is_multiple_of(LOOK_EVERY << 10) {
                 self.look_after_processes(program)?;
             }
@@ -310,8 +311,8 @@ impl Team {
         Ok(())
     }
 
-    /// Waits until every thread that spins has shown that it is on its CPU; false if one has not
-    /// in `patience`. Called by the thread that has the turn.
+    /// Waits until every spinning thread has shown that it is on its CPU. Returns false if one has
+    /// not done so within `patience`. Called by the thread that has the turn.
     pub fn roll_call(&self, patience: Duration) -> bool {
         let number = self.roll_call.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let turn = self.turn.load(Ordering::Acquire) as usize;
@@ -330,7 +331,7 @@ impl Team {
         true
     }
 
-    /// Answers the roll call, as part of spinning.
+    /// Answers the roll call. Called while the thread spins.
     #[inline]
     fn answer(&self, me: usize) {
         let number = self.roll_call.load(Ordering::Acquire);
@@ -341,8 +342,8 @@ impl Team {
         std::hint::spin_loop();
     }
 
-    /// Says that thread `me` will be asleep in a moment, for good or until its turn comes; whoever gets the turn waits
-    /// for that.
+    /// Announces that thread `me` will fall asleep in a moment, for the rest of the run or until
+    /// its turn comes. The thread that gets the turn waits for that.
     pub fn announce_sleep(&self, me: usize, rest: Rest) {
         self.set_rest(me, rest);
         self.falling_asleep.store(me as u32 + 1, Ordering::Release);
@@ -364,8 +365,8 @@ impl Team {
         Ok(())
     }
 
-    /// Sleeps and does `once` whenever that returns, until the scenario ends: it returns once userfaultfd told of something, or
-    /// [`userfaultfd::interrupt`] was called.
+    /// Calls `once` again and again, until the scenario ends. `once` sleeps. It returns when
+    /// userfaultfd has reported something, or when [`userfaultfd::interrupt`] was called.
     pub fn serve(&self, me: usize, once: impl Fn() -> Result<(), Failure>) -> Result<(), Failure> {
         let member = &self.members[me];
         self.set_rest(me, Rest::Sleeping);
@@ -376,8 +377,8 @@ impl Team {
         Ok(())
     }
 
-    /// Wakes each sleeper and waits until it sleeps again, so that its CPU has loaded the
-    /// address space anew and holds it lazily.
+    /// Wakes each sleeper and waits until it sleeps again. Its CPU has then loaded the address
+    /// space anew, lazily.
     pub fn renew_sleepers(&self) {
         for (index, member) in self.members.iter().enumerate() {
             if self.rest(index) != Rest::Sleeping {
@@ -395,8 +396,8 @@ impl Team {
         }
     }
 
-    /// Waits until whoever was woken to serve userfaultfd is asleep again: an address space that is left lazily and one that is used
-    /// are not flushed alike.
+    /// Waits until the threads that serve userfaultfd are asleep again. The kernel flushes a lazily
+    /// loaded address space in another way than one in use.
     pub fn await_servers(&self) {
         let deadline = Instant::now() + LONGEST_SERVICE;
         for member in self.members.iter().filter(|member| member.serves) {
@@ -407,7 +408,7 @@ impl Team {
         }
     }
 
-    /// What the processes used so far, the first one left out.
+    /// What all processes but the first one have used so far.
     pub fn used(&self) -> Usage {
         self.members.iter().fold(Usage::default(), |sum, member| {
             sum.plus(Usage {
@@ -462,8 +463,8 @@ impl Team {
         self.awake.swap(false, Ordering::AcqRel)
     }
 
-    /// Waits until the kernel says that the thread sleeps. The state changes a little before the
-    /// CPU is left, hence the grace at the end.
+    /// Waits until the kernel reports that the thread sleeps. The state changes a little before the
+    /// thread leaves its CPU, hence the grace period at the end.
     fn await_sleep(&self, index: usize) {
         let tid = self.members[index].tid.load(Ordering::Acquire);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -481,7 +482,7 @@ impl Team {
     }
 }
 
-/// Why those who still wait wait for good, if anybody does.
+/// Fails if threads still wait although no thread can go on. The failure says what they wait for.
 fn stuck(program: &Program, order: &Order) -> Result<(), Failure> {
     let barrier = order.arrived.iter().position(|arrived| !arrived.is_empty());
     let what = match (barrier, order.waiting.first()) {

@@ -1,20 +1,21 @@
-//! Threads on stacks of ours, in memory that processes share.
+//! Threads with stacks in memory that processes share.
 
 use crate::shared;
 use std::io;
 
-/// Size of a stack.
+/// Bytes of a stack.
 pub const STACK: usize = 1 << 20;
 
-/// What of it is touched beforehand: what threads touch themselves, and the thread's own data.
+/// Bytes of a stack that are touched beforehand: those that the thread touches itself, and its own
+/// data.
 const TOUCHED: usize = crate::sys::STACK_TOUCHED + (64 << 10);
 
-/// A new stack in shared memory: where it starts. Its upper end is touched.
+/// Makes a new stack in shared memory, and returns its lower end. Its upper end is touched.
 pub fn stack() -> io::Result<*mut u8> {
     shared::memory(STACK, TOUCHED)
 }
 
-/// Starts a thread that runs `body` on a stack of shared memory, its thread-local storage included.
+/// Starts a thread that runs `body`. Its stack and its thread-local storage lie in shared memory.
 pub fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let stack = stack()?;
     let body: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(body));
@@ -23,8 +24,8 @@ pub fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     };
-    // SAFETY: pthread_attr_t is plain data, set up before it is used; the stack stays mapped for good; the thread takes
-    // the body over.
+    // SAFETY: pthread_attr_t is plain data and is set up before its use. The stack stays mapped
+    // until the process ends. The thread takes over the body.
     unsafe {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         check(libc::pthread_attr_init(&mut attributes))?;
@@ -39,28 +40,29 @@ pub fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 extern "C" fn begin(body: *mut libc::c_void) -> *mut libc::c_void {
-    // SAFETY: `spawn` made it of such a box, for this thread alone.
+    // SAFETY: `spawn` made the pointer from such a box, for this thread alone.
     let body = unsafe { Box::from_raw(body.cast::<Box<dyn FnOnce() + Send>>()) };
     body();
     std::ptr::null_mut()
 }
 
-/// Where the calling thread's thread-local storage is, as `clone` wants to be told.
+/// The address of the calling thread's thread-local storage, as `clone` takes it.
 #[cfg(target_arch = "x86_64")]
 pub fn local_storage() -> usize {
     let pointer: usize;
-    // SAFETY: the first word there is its own address (the System V ABI's supplement on thread-local storage).
+    // SAFETY: the first word of the storage is its own address (System V ABI, supplement on
+    // thread-local storage).
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
     }
     pointer
 }
 
-/// The same for arm64.
+/// The address of the calling thread's thread-local storage, as `clone` takes it.
 #[cfg(target_arch = "aarch64")]
 pub fn local_storage() -> usize {
     let pointer: usize;
-    // SAFETY: reads a register.
+    // SAFETY: this only reads a register.
     unsafe {
         std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags));
     }

@@ -1,23 +1,23 @@
-//! Which thread of the scenario a task is. Processes begin while the scenario runs, each time as another task; a record
-//! says so ([`Kind::Forked`]) before the task has its first turn.
+//! Maps tasks to threads of the scenario. Processes begin while the scenario runs, each time as
+//! another task. A record says so ([`Kind::Forked`]) before the task has its first turn.
 
 use crate::log::{Kind, Raw};
 use std::collections::HashMap;
 
-/// Tasks for which there is room beforehand.
+/// The number of tasks that memory is set aside for.
 const USUAL: usize = 1 << 10;
 
-/// The scenario's threads, by the numbers of their tasks.
+/// The scenario's threads, by task id.
 #[derive(Clone, Debug, Default)]
 pub struct Tids {
     threads: HashMap<i32, usize>,
 }
 
 impl Tids {
-    /// The threads that are there from the start; those that are not have the number 0.
+    /// Begins with the threads of the first process. Other threads have the id 0.
     pub fn new(tids: &[i32]) -> Tids {
         let mut threads = HashMap::with_capacity(USUAL);
-        // Touched beforehand, as `sys::roomy` does.
+        // This touches the memory beforehand, as `sys::roomy` does.
         threads.extend((1..=USUAL as i32).map(|tid| (-tid, 0)));
         std::hint::black_box(&mut threads).clear();
         let there = tids.iter().enumerate().filter(|(_, tid)| **tid != 0);
@@ -25,14 +25,14 @@ impl Tids {
         Tids { threads }
     }
 
-    /// Learns of processes that begin.
+    /// Learns about processes that begin, from their records.
     pub fn learn(&mut self, records: &[Raw]) {
         for record in records.iter().filter(|record| record.kind == Kind::Forked) {
             self.threads.insert(record.value as i32, record.extra as usize);
         }
     }
 
-    /// The thread that this task is.
+    /// The thread that this task runs.
     pub fn thread(&self, tid: i32) -> Option<usize> {
         self.threads.get(&tid).copied()
     }

@@ -1,13 +1,13 @@
-//! Reading tracefs: where it is, a tracepoint's number, and where its fields lie.
+//! Reads tracefs: its place, the number of a tracepoint, and the layout of its fields.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Where tracefs may be.
+/// The places where tracefs may be mounted.
 pub const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// How to be allowed to see events, the least privilege first.
+/// How to get the right to see events, the least privilege first.
 pub const PERFMON_REMEDY: &str = "run it as root; or, as root, let a group read tracefs (`mount -t tracefs -o \
      gid=GROUP,mode=750 tracefs /sys/kernel/tracing`, with `-o remount,…` if it is mounted) and give both programs \
      what watching takes (`setcap cap_perfmon,cap_ipc_lock+ep needless`, and the same for needless-runner), or set \
@@ -16,36 +16,36 @@ pub const PERFMON_REMEDY: &str = "run it as root; or, as root, let a group read 
 /// Why a tracepoint cannot be used.
 #[derive(Debug, Error)]
 pub enum TracefsError {
-    /// It is nowhere.
+    /// tracefs is not mounted, or this user may not read it.
     #[error("tracefs is not mounted, or this user may not look into it")]
     NotMounted,
     /// This kernel lacks the tracepoint.
     #[error("this kernel has no tracepoint {0}")]
     NoTracepoint(String),
-    /// This kernel has the tracepoint and never issues it.
+    /// This kernel has the tracepoint but never issues it.
     #[error("on this architecture kernels have the tracepoint {0} but never issue it")]
     NeverIssued(&'static str),
-    /// The tracepoint has another shape.
+    /// The tracepoint lacks a field.
     #[error("tracepoint {tracepoint} has no field `{field}`")]
     NoField {
-        /// Which.
+        /// The name of the tracepoint.
         tracepoint: String,
-        /// The field.
+        /// The name of the field.
         field: String,
     },
-    /// It cannot be read.
+    /// A file of the tracepoint cannot be read.
     #[error("{path}: {error}")]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the read.
         error: io::Error,
     },
 }
 
 const FLUSH: &str = "tlb:tlb_flush";
 
-/// The directory with tracefs in it.
+/// The folder where tracefs is mounted.
 pub fn find() -> Result<PathBuf, TracefsError> {
     PLACES
         .iter()
@@ -55,19 +55,19 @@ pub fn find() -> Result<PathBuf, TracefsError> {
         .ok_or(TracefsError::NotMounted)
 }
 
-/// Where a field lies in a record.
+/// The place of a field in a record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// First byte.
+    /// The offset of its first byte.
     pub offset: usize,
-    /// Bytes: 1, 2, 4 or 8.
+    /// Its size in bytes: 1, 2, 4 or 8.
     pub size: usize,
     /// Whether it is signed.
     pub signed: bool,
 }
 
 impl Field {
-    /// The field's value in a record, sign-extended.
+    /// The value of the field in a record, sign-extended.
     pub fn read(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..self.offset.checked_add(self.size)?)?;
         let mut value = [0; 8];
@@ -81,7 +81,7 @@ impl Field {
 /// A tracepoint: its number and its format.
 #[derive(Clone, Debug)]
 pub struct Tracepoint {
-    /// `system:name`
+    /// The name, as `system:name`.
     pub name: String,
     /// The number that perf_event_open takes.
     pub id: u64,
@@ -89,8 +89,9 @@ pub struct Tracepoint {
 }
 
 impl Tracepoint {
-    /// Looks up `system:name`. Every kernel has `tlb:tlb_flush`, for mm/rmap.c defines it, but only
-    /// arch/x86/mm/tlb.c issues it (6.1 to 6.12): elsewhere its silence would be taken for no flushes.
+    /// Looks up `system:name`. Every kernel has `tlb:tlb_flush`, because mm/rmap.c defines it. But
+    /// only arch/x86/mm/tlb.c issues it (6.1 to 6.12). Elsewhere its silence would look like no
+    /// flushes.
     pub fn find(tracefs: &Path, system: &str, name: &str) -> Result<Tracepoint, TracefsError> {
         let full = format!("{system}:{name}");
         if full == FLUSH && !cfg!(target_arch = "x86_64") {
@@ -110,7 +111,7 @@ impl Tracepoint {
         Ok(Tracepoint { name: full, id, format })
     }
 
-    /// Where a field of the tracepoint lies.
+    /// The place of a field in the tracepoint's records.
     pub fn field(&self, field: &str) -> Result<Field, TracefsError> {
         self.format.lines().find_map(|line| parse_field(line, field)).ok_or_else(|| {
             TracefsError::NoField { tracepoint: self.name.clone(), field: field.to_owned() }
@@ -118,7 +119,7 @@ impl Tracepoint {
     }
 }
 
-/// Reads a line such as `field:int reason; offset:8; size:4; signed:1;`. Of an array it is the
+/// Reads a line such as `field:int reason; offset:8; size:4; signed:1;`. For an array it gives the
 /// first element.
 fn parse_field(line: &str, wanted: &str) -> Option<Field> {
     let mut parts = line.trim().split(';').map(str::trim);
@@ -143,13 +144,13 @@ fn parse_field(line: &str, wanted: &str) -> Option<Field> {
     matches!(field.size, 1 | 2 | 4 | 8).then_some(field)
 }
 
-/// The state letter in the text of a `/proc/…/stat` file. The name before it may hold anything.
+/// The state letter in the text of a `/proc/…/stat` file. The name before it may contain anything.
 pub fn task_state(stat: &[u8]) -> Option<u8> {
     let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
     stat.get(end_of_name + 2).copied()
 }
 
-/// The ticks of CPU time in the text of a `/proc/…/stat` file, the kernel's for the task included.
+/// The ticks of CPU time in the text of a `/proc/…/stat` file: user and system time.
 pub fn task_ticks(stat: &[u8]) -> Option<u64> {
     let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(stat.get(end_of_name + 2..)?).ok()?;
@@ -157,7 +158,7 @@ pub fn task_ticks(stat: &[u8]) -> Option<u64> {
     Some(ticks.next()?? + ticks.next()??)
 }
 
-/// Whether the text of a `/proc/…/stat` file is a kernel thread's (`PF_KTHREAD`).
+/// Whether the text of a `/proc/…/stat` file belongs to a kernel thread (`PF_KTHREAD`).
 pub fn is_kernel_thread(stat: &[u8]) -> Option<bool> {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let end_of_name = stat.iter().rposition(|&byte| byte == b')')?;

@@ -1,9 +1,9 @@
 //! The process's userfaultfd.
 //!
-//! There is one at a time. The first is made before the scenario's threads start; a kernel that lacks what is asked
-//! of it is found out where a scenario registers something.
-//! Where a scenario names other features, that one is closed, and another has its descriptor.
-//! A thread that serves it sleeps until there is something to be read there, or it is interrupted.
+//! There is one at a time. The first one is made before the scenario's threads start. If the kernel
+//! lacks a feature, that shows where a scenario registers a range. If a scenario asks for other
+//! features, the userfaultfd is closed, and a new one takes over its descriptor. A thread that
+//! serves it sleeps until an event can be read from it, or until it is interrupted.
 
 use crate::sys::{bytes, pointer};
 use linux_raw_sys::general::{
@@ -29,15 +29,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 static OPEN: OnceLock<OwnedFd> = OnceLock::new();
-/// Why there is none: whether the kernel has no userfaultfd at all, or not such a one.
+/// Why there is no userfaultfd: the error number if the kernel has none (`ENOSYS`), or lacks the
+/// features (`EOPNOTSUPP`).
 static LACKING: OnceLock<i32> = OnceLock::new();
 /// The features that this kernel has.
 static FEATURES: OnceLock<u64> = OnceLock::new();
-/// The features that it was asked for.
+/// The features that the userfaultfd was opened with.
 static ASKED: Mutex<Features> = Mutex::new(Features { unpopulated: false, asynchronous: false });
-/// Wakes whoever serves it.
+/// An eventfd that wakes the thread that serves the userfaultfd.
 static INTERRUPT: OnceLock<OwnedFd> = OnceLock::new();
-/// What is copied in place of pages that are not there.
+/// The contents that are copied to missing pages.
 static ZEROS: Page = Page([0; PAGE_SIZE as usize]);
 
 #[repr(align(4096))]
@@ -48,14 +49,15 @@ const UFFDIO_MOVE: Opcode = opcode::read_write::<uffdio_move>(0xaa, 5);
 const UFFDIO_POISON: Opcode = opcode::read_write::<uffdio_poison>(0xaa, 8);
 // include/uapi/linux/userfaultfd.h: UFFDIO_WRITEPROTECT_MODE_WP
 const MODE_WP: u64 = 1;
-// UFFD_EVENT_PAGEFAULT
+// include/uapi/linux/userfaultfd.h: UFFD_EVENT_PAGEFAULT
 const UFFD_EVENT_PAGEFAULT: u8 = 0x12;
-// UFFD_PAGEFAULT_FLAG_WP
+// include/uapi/linux/userfaultfd.h: UFFD_PAGEFAULT_FLAG_WP
 const UFFD_PAGEFAULT_FLAG_WP: u32 = 2;
-// UFFD_PAGEFAULT_FLAG_MINOR
+// include/uapi/linux/userfaultfd.h: UFFD_PAGEFAULT_FLAG_MINOR
 const UFFD_PAGEFAULT_FLAG_MINOR: u32 = 4;
 
-/// Makes it, unless this kernel has no such features; `serves`: somebody sleeps until it tells of something.
+/// Opens the userfaultfd, unless this kernel lacks the features. `serves`: whether a thread waits
+/// for its events.
 pub fn prepare(features: Features, serves: bool) -> io::Result<()> {
     match open(features) {
         Ok(descriptor) => {
@@ -80,16 +82,16 @@ pub fn prepare(features: Features, serves: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whoever serves it wakes up.
+/// Wakes the thread that serves the userfaultfd.
 pub fn interrupt() {
     if let Some(interrupt) = INTERRUPT.get() {
-        // It counts up to 2^64 - 2.
+        // The eventfd counts up to 2^64 - 2.
         let _ = rustix::io::write(interrupt, &1_u64.to_ne_bytes());
     }
 }
 
-/// Sleeps until it tells of accesses and answers those, or until it is interrupted; `tell`: of each, before it goes on. Nothing is
-/// allocated.
+/// Sleeps until the userfaultfd reports accesses, and answers them, or until it is interrupted.
+/// Calls `tell` for each access before it answers. Allocates nothing.
 pub fn serve(answer: Answer<Extent>, tell: impl Fn(Vpn, Told)) -> io::Result<()> {
     let interrupt = INTERRUPT.get().ok_or_else(nothing)?;
     let mut wakes = [PollFd::new(interrupt, PollFlags::IN), PollFd::new(interrupt, PollFlags::IN)];
@@ -126,14 +128,15 @@ pub fn serve(answer: Answer<Extent>, tell: impl Fn(Vpn, Told)) -> io::Result<()>
     Ok(())
 }
 
-/// The page of the next access that it tells of, and what it tells.
+/// The page and the kind of the next access that the userfaultfd reports.
 fn next() -> io::Result<Option<(Vpn, Told)>> {
     let Some(open) = OPEN.get() else { return Ok(None) };
     let mut message = [0_u64; 4];
-    // SAFETY: any bytes are such numbers.
+    // SAFETY: any bytes are valid values of these numbers.
     let bytes = unsafe { message.align_to_mut::<u8>().1 };
     match rustix::io::read(open, bytes) {
-        // The event and 7 bytes, the flags, the address (include/uapi/linux/userfaultfd.h: struct uffd_msg).
+        // The event and 7 bytes, the flags, the address (include/uapi/linux/userfaultfd.h: struct
+        // uffd_msg).
         Ok(32) if message[0] as u8 == UFFD_EVENT_PAGEFAULT => {
             let flag = |flag: u32| message[1] & u64::from(flag) != 0;
             let told = match (flag(UFFD_PAGEFAULT_FLAG_WP), flag(UFFD_PAGEFAULT_FLAG_MINOR)) {
@@ -143,32 +146,36 @@ fn next() -> io::Result<Option<(Vpn, Told)>> {
             };
             Ok(Some((Vpn::containing(message[2]), told)))
         }
-        Ok(_) => Err(io::Error::other("userfaultfd tells of something that was not asked for")),
+        Ok(_) => Err(io::Error::other("userfaultfd reports an event that was not asked for")),
         Err(rustix::io::Errno::AGAIN) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Maps something where nothing is yet. A call that ends in the middle says how far it came, and is an error here.
+/// Maps pages where none are mapped yet. A call that ends in the middle says how far it came, and
+/// is an error here.
 pub fn fill(pages: PageRange, how: Fill) -> io::Result<()> {
     let descriptor = opened()?;
     let range = range(pages);
     match how {
         Fill::ZeroPage => {
             let mut request = uffdio_zeropage { range, mode: 0, zeropage: 0 };
-            // SAFETY: as for `register`.
+            // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and
+            // no object of the runner lives there.
             unsafe { ioctl(descriptor, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut request)) }?;
         }
-        // Each from the same page: there is one.
+        // Each page is copied from the same source, which is one page.
         Fill::Copy => pages.iter().try_for_each(copy)?,
         Fill::Continue => {
             let mut request = uffdio_continue { range, mode: 0, mapped: 0 };
-            // SAFETY: as for `register`.
+            // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and
+            // no object of the runner lives there.
             unsafe { ioctl(descriptor, Updater::<UFFDIO_CONTINUE, _>::new(&mut request)) }?;
         }
         Fill::Poison => {
             let mut request = uffdio_poison { range, mode: 0, updated: 0 };
-            // SAFETY: as for `register`.
+            // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and
+            // no object of the runner lives there.
             unsafe { ioctl(descriptor, Updater::<{ UFFDIO_POISON }, _>::new(&mut request)) }?;
         }
     }
@@ -183,7 +190,8 @@ fn copy(page: Vpn) -> io::Result<()> {
         mode: 0,
         copy: 0,
     };
-    // SAFETY: as for `register`.
+    // SAFETY: the kernel takes this structure. The page lies in the scenario's areas, and no object
+    // of the runner lives there.
     unsafe { ioctl(opened()?, Updater::<UFFDIO_COPY, _>::new(&mut request)) }?;
     Ok(())
 }
@@ -193,12 +201,14 @@ pub fn move_pages(pages: PageRange, to: Vpn) -> io::Result<()> {
     let (source, target) = (range(pages), range(PageRange::new(to, pages.pages())));
     let mut request =
         uffdio_move { dst: target.start, src: source.start, len: source.len, mode: 0, move_: 0 };
-    // SAFETY: as for `register`.
+    // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and no object
+    // of the runner lives there.
     unsafe { ioctl(opened()?, Updater::<{ UFFDIO_MOVE }, _>::new(&mut request)) }?;
     Ok(())
 }
 
-/// Has it watch the pages. The error is `ENOSYS` if this kernel has no userfaultfd, `EOPNOTSUPP` if it has no such features.
+/// Registers the pages. The error is `ENOSYS` if this kernel has no userfaultfd, and `EOPNOTSUPP`
+/// if it lacks the features.
 pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> {
     let lacks = |_| match LACKING.get() {
         Some(&lacking) => io::Error::from_raw_os_error(lacking),
@@ -213,15 +223,16 @@ pub fn register(pages: PageRange, registration: Registration) -> io::Result<()> 
         | flag(minor, UFFDIO_REGISTER_MODE_MINOR)
         | flag(write_protect, UFFDIO_REGISTER_MODE_WP);
     let mut register = uffdio_register { range: range(pages), mode: mode.into(), ioctls: 0 };
-    // SAFETY: what it watches lies in the scenario's areas, in which no object of ours lives; the structure is the kernel's.
+    // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and no object
+    // of the runner lives there.
     unsafe { ioctl(descriptor, Updater::<UFFDIO_REGISTER, _>::new(&mut register)) }?;
     Ok(())
 }
 
-/// Closes it, and gives its descriptor to another one.
+/// Closes the userfaultfd, and opens another one with its descriptor.
 fn reopen(descriptor: BorrowedFd<'_>, features: Features) -> io::Result<()> {
     let other = open(features)?;
-    // SAFETY: the descriptor stays open, for the same kind of file.
+    // SAFETY: the descriptor stays open, and refers to the same kind of file.
     let duplicated =
         unsafe { libc::dup3(other.as_raw_fd(), descriptor.as_raw_fd(), libc::O_CLOEXEC) };
     if duplicated < 0 {
@@ -235,23 +246,25 @@ fn asked() -> MutexGuard<'static, Features> {
     ASKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has it watch them no more.
+/// Unregisters the pages.
 pub fn unregister(pages: PageRange) -> io::Result<()> {
-    // SAFETY: as for `register`.
+    // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and no object
+    // of the runner lives there.
     unsafe { ioctl(opened()?, Setter::<UFFDIO_UNREGISTER, _>::new(range(pages))) }?;
     Ok(())
 }
 
-/// Protects pages from stores, or no more.
+/// Protects pages from stores, or ends their protection.
 pub fn write_protect(pages: PageRange, on: bool) -> io::Result<()> {
     let mode = if on { MODE_WP } else { 0 };
     let mut request = uffdio_writeprotect { range: range(pages), mode };
-    // SAFETY: as for `register`.
+    // SAFETY: the kernel takes this structure. The pages lie in the scenario's areas, and no object
+    // of the runner lives there.
     unsafe { ioctl(opened()?, Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut request)) }?;
     Ok(())
 }
 
-/// What a kernel does not have that refuses these features.
+/// The feature that a kernel lacks if it refuses these features.
 pub const fn missing(features: Features) -> &'static str {
     match (features.asynchronous, features.unpopulated) {
         (true, _) => Feature::UffdAsync.words(),
@@ -260,7 +273,7 @@ pub const fn missing(features: Features) -> &'static str {
     }
 }
 
-/// What this kernel does not have that refused to watch something so, if that is why.
+/// The feature that this kernel lacks, if it refused to register a range because of that.
 pub fn lacks_mode(registration: Registration) -> Option<&'static str> {
     let Watch { minor, write_protect, .. } = registration.mode;
     if minor && !knows(UFFD_FEATURE_MINOR_SHMEM) {
@@ -270,7 +283,7 @@ pub fn lacks_mode(registration: Registration) -> Option<&'static str> {
     lacks.then_some(Feature::UffdProtectShared.words())
 }
 
-/// The same for what fills pages.
+/// The feature that this kernel lacks, if it refused to fill pages because of that.
 pub fn lacks_fill(how: Fill) -> Option<&'static str> {
     match how {
         Fill::Continue if !knows(UFFD_FEATURE_MINOR_SHMEM) => Some(Feature::UffdContinue.words()),
@@ -279,12 +292,12 @@ pub fn lacks_fill(how: Fill) -> Option<&'static str> {
     }
 }
 
-/// The same for what moves pages.
+/// The feature that this kernel lacks, if it refused to move pages because of that.
 pub fn lacks_move() -> Option<&'static str> {
     (!knows(UFFD_FEATURE_MOVE)).then_some(Feature::UffdMove.words())
 }
 
-/// The same for an answer.
+/// The feature that this kernel lacks, if an answer failed with `error` because of that.
 pub fn lacks_answer(answer: Answer<Extent>, error: &io::Error) -> Option<&'static str> {
     let moves = matches!(answer, Answer::Move { .. });
     (moves && error.raw_os_error() == Some(libc::EINVAL)).then(lacks_move)?
@@ -313,13 +326,13 @@ fn nothing() -> io::Error {
 
 fn open(features: Features) -> io::Result<OwnedFd> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
-    // SAFETY: what it is told to watch lies in the scenario's areas.
+    // SAFETY: the ranges that are registered with it lie in the scenario's areas.
     let descriptor = unsafe { userfaultfd(flags) }?;
     let wanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP
         | flag(features.unpopulated && !features.asynchronous, UFFD_FEATURE_WP_UNPOPULATED)
         | flag(features.asynchronous, UFFD_FEATURE_WP_ASYNC);
     let mut api = uffdio_api { api: UFFD_API.into(), features: wanted.into(), ioctls: 0 };
-    // SAFETY: the structure is the kernel's.
+    // SAFETY: the kernel takes this structure.
     match unsafe { ioctl(&descriptor, Updater::<UFFDIO_API, _>::new(&mut api)) } {
         Ok(()) => {
             FEATURES.get_or_init(|| api.features);

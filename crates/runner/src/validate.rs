@@ -1,5 +1,5 @@
-//! Checks a program before anything runs: every index must point to something, every CPU exist.
-//! After this the executor may index without looking.
+//! Checks a program before anything runs: every index must point to something, and every CPU must
+//! exist. After this the executor may use indices without checks.
 
 use crate::wire::{Failure, FailureKind};
 use needless_model::addr::ProcessId;
@@ -9,10 +9,10 @@ use needless_model::program::{
     Program, RangeExpr, Thread,
 };
 
-/// Nesting that is accepted; deeper programs would need an unbounded stack.
+/// The deepest nesting that is accepted. Deeper programs would need an unbounded stack.
 const DEEPEST: usize = 64;
 
-/// Checks `program` for a machine with CPUs `0..cpus` and so many NUMA nodes.
+/// Checks `program` for a machine with CPUs `0..cpus` and `nodes` NUMA nodes.
 pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure> {
     if program.version != PROGRAM_VERSION {
         return Err(bad(format!(
@@ -65,7 +65,7 @@ pub fn check(program: &Program, cpus: usize, nodes: usize) -> Result<(), Failure
     check_areas(program)
 }
 
-/// Each process but the first has one thread, which belongs to the user.
+/// Checks the processes. Each one but the first has exactly one thread.
 fn check_processes(program: &Program) -> Result<(), Failure> {
     if program.threads[0].process != ProcessId::FIRST {
         return Err(bad("the first thread is not the first process's"));
@@ -83,7 +83,7 @@ fn bad(what: impl Into<String>) -> Failure {
     Failure::new(FailureKind::BadRequest, what)
 }
 
-/// Whether so many pages can be written at once.
+/// Whether one call may write this number of pages.
 fn can_write(pages: u64) -> bool {
     (1..=MAX_WRITE_PAGES).contains(&pages)
 }
@@ -167,7 +167,7 @@ fn check_op(program: &Program, thread: usize, kind: &OpKind) -> bool {
     }
 }
 
-/// Whether each part of a call is right.
+/// Whether all parts of a call are valid.
 fn check_call(
     call: &CallExpr,
     others: &[usize],

@@ -1,10 +1,10 @@
-//! Counters of `/proc/vmstat`, read between rounds without allocation.
+//! Reads counters of `/proc/vmstat` between rounds.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The lines that tell something about a scenario. They count the whole machine.
+/// Lines that are of interest for a scenario. They count for the whole machine.
 const OF_ROUNDS: [&str; 15] = [
     "pswpin",
     "pswpout",
@@ -23,8 +23,8 @@ const OF_ROUNDS: [&str; 15] = [
     "nr_tlb_local_flush_one",
 ];
 
-/// The lines that move when the kernel itself takes or moves pages, anybody's: reclaim (`madvise` is
-/// not counted there; mm/vmscan.c:reclaim_folio_list), migration, compaction.
+/// Lines that move when the kernel itself reclaims or moves any task's pages: reclaim (`madvise`
+/// does not count there; mm/vmscan.c:reclaim_folio_list), migration, compaction.
 const KERNELS_OWN: [&str; 7] = [
     "pgscan_kswapd",
     "pgscan_direct",
@@ -35,14 +35,15 @@ const KERNELS_OWN: [&str; 7] = [
     "numa_pages_migrated",
 ];
 
-/// Those of them that move when a scenario has pages moved or demoted, which the kernel cannot tell apart.
+/// Those of [`KERNELS_OWN`] that also move when a scenario's own calls move or demote pages. The
+/// kernel does not count these apart.
 const OF_MOVES: [&str; 4] =
     ["pgscan_direct", "pgmigrate_success", "pgmigrate_fail", "numa_pages_migrated"];
 
-/// Huge pages made of single ones, by khugepaged or by MADV_COLLAPSE.
+/// Huge pages that khugepaged or MADV_COLLAPSE made of small pages.
 const COLLAPSED: &str = "thp_collapse_alloc";
 
-/// A reader of the counters that this kernel has.
+/// Reads the counters that this kernel has.
 pub struct Counters {
     file: Option<File>,
     names: Vec<&'static str>,
@@ -74,13 +75,13 @@ impl Counters {
         counters
     }
 
-    /// Their names, in the order of [`Counters::read`].
+    /// The names of the counters, in the order of [`Counters::read`].
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// Their values now. The kernel writes its lines in the same order each time, so one pass
-    /// finds all: in emulation a pass takes as long as many system calls.
+    /// The current values. The kernel writes its lines in the same order each time, so one pass
+    /// finds all. (In emulation a pass takes as long as many system calls.)
     pub fn read(&mut self) -> Vec<u64> {
         let length = self.fill();
         let mut lines = lines(&self.text[..length]);
@@ -102,31 +103,31 @@ impl Counters {
     }
 }
 
-/// Whether a counter is kept with each round.
+/// Whether the results keep a counter for each round.
 pub fn is_of_rounds(name: &str) -> bool {
     OF_ROUNDS.contains(&name)
 }
 
-/// The first counter that tells of pages which the kernel took or moved by itself; `migrates`: the scenario has
-/// pages moved, too.
+/// The first counter that shows pages which the kernel reclaimed or moved by itself. `migrates`:
+/// whether the scenario's own calls move pages, too.
 pub fn kernels_own<'a>(names: &[&'a str], moved: &[u64], migrates: bool) -> Option<&'a str> {
     let moved = names.iter().zip(moved).filter(|(_, moved)| **moved > 0);
     let own = |name: &&str| KERNELS_OWN.contains(name) && !(migrates && OF_MOVES.contains(name));
     moved.map(|(name, _)| *name).find(own)
 }
 
-/// The counter of huge pages that were made of single ones, if it moved.
+/// The counter of huge pages that were made of small pages, if it moved.
 pub fn collapsed<'a>(names: &[&'a str], moved: &[u64]) -> Option<&'a str> {
     let mut moved = names.iter().zip(moved).filter(|(_, moved)| **moved > 0);
     moved.find(|(name, _)| **name == COLLAPSED).map(|(name, _)| *name)
 }
 
-/// What moved from `before` to `after`.
+/// The increase of each counter from `before` to `after`.
 pub fn difference(before: &[u64], after: &[u64]) -> Vec<u64> {
     before.iter().zip(after).map(|(before, after)| after.wrapping_sub(*before)).collect()
 }
 
-/// Names and values, one pair a line.
+/// The pairs of a name and a value in the text, one in each line.
 fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let space = line.iter().rposition(|&byte| byte == b' ')?;
@@ -134,8 +135,8 @@ fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// TLB flush interrupts received by each CPU so far, by the name `TLB interrupts cpuN`; empty
-/// where `/proc/interrupts` has no such line.
+/// The TLB flush interrupts that each CPU has received, by the name `TLB interrupts cpuN`. Empty if
+/// `/proc/interrupts` has no such line.
 pub fn tlb_interrupts() -> BTreeMap<String, u64> {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
     let cpus = text.lines().next().unwrap_or_default().split_whitespace();

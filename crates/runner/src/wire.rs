@@ -1,8 +1,8 @@
-//! Messages between the runner and whoever started it.
+//! Messages between the runner and the process that started it.
 //!
-//! Each message is a little-endian `u32` length and that many bytes of postcard. The runner
-//! answers one [`RunRequest`] with `Hello`, any number of `Round`s, and `Done` or `Failed`.
-//! The keeper answers each [`Change`] with one [`Reply`].
+//! Each message is a little-endian `u32` length and that many bytes of postcard. The runner answers
+//! one [`RunRequest`] with `Hello`, any number of `Round`s, and `Done` or `Failed`. The keeper
+//! answers each [`Change`] with one [`Reply`].
 
 use needless_model::run::{Round, RunRequest, Witness};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -11,13 +11,13 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 use thiserror::Error;
 
-/// Version of these messages; both sides must have the same.
+/// The version of these messages. Both sides must have the same one.
 pub const PROTOCOL_VERSION: u32 = 10;
 
-/// The longest message that is believed: more is a damaged stream.
+/// The length of the longest valid message. A longer one means a damaged stream.
 const LONGEST_MESSAGE: u32 = 1 << 30;
 
-/// What the runner says.
+/// A message of the runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// The first message.
@@ -29,9 +29,9 @@ pub enum Message {
     },
     /// One round that counts.
     Round(Round),
-    /// The end of a run that went through.
+    /// The end of a run that succeeded.
     Done(Summary),
-    /// The end of a run that did not.
+    /// The end of a run that failed.
     Failed(Failure),
     /// The end of a command in a guest.
     Executed(Executed),
@@ -42,9 +42,9 @@ pub enum Message {
 pub struct Executed {
     /// The exit status that a shell would give.
     pub status: u8,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub output: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub errors: Vec<u8>,
 }
 
@@ -53,54 +53,55 @@ pub struct Executed {
 pub struct Summary {
     /// The state of each page of the scenario, by name.
     pub final_pages: BTreeMap<String, String>,
-    /// Page tables of the runner's process at the end, beyond those before the first round.
+    /// The increase of the number of page tables of the runner's process, from before the first
+    /// round to the end.
     pub page_tables: Option<u64>,
-    /// How the run watched over itself.
+    /// The witness of the run.
     pub witness: Witness,
     /// What could not be seen, with the reason.
     pub unseen: BTreeMap<String, String>,
-    /// Kernel counters over all rounds: what moved, by how much.
+    /// The kernel counters that moved over all rounds, and by how much.
     pub drift: BTreeMap<String, u64>,
-    /// Why the runner stopped before it had all rounds.
+    /// Why the runner ended before it had all rounds.
     pub gave_up: Option<String>,
 }
 
-/// Kinds of failure; each has its exit status.
+/// The kind of a failure. Each has an exit status of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
-    /// The request cannot be read or does not make sense.
+    /// The request cannot be read or makes no sense.
     BadRequest,
-    /// The machine lacks something: a CPU, an advice.
+    /// The machine lacks something that the request needs, such as a CPU or an advice.
     Unsupported,
     /// A system call of the scenario failed.
     Operation,
-    /// The scenario was stopped by a signal.
+    /// A signal ended the scenario.
     Signal,
-    /// The runner's own trouble.
+    /// The runner itself failed.
     Internal,
 }
 
-/// Why a run did not go through.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 #[error("{what}")]
 pub struct Failure {
-    /// What kind.
+    /// The kind of the failure.
     pub kind: FailureKind,
-    /// In words.
+    /// The failure in words.
     pub what: String,
-    /// The operation, if one was running.
+    /// The id of the operation, if one was running.
     pub op: Option<u32>,
     /// The error number, if a system call failed.
     pub errno: Option<i32>,
 }
 
 impl Failure {
-    /// A failure outside any operation.
+    /// Makes a failure outside of operations.
     pub fn new(kind: FailureKind, what: impl Into<String>) -> Failure {
         Failure { kind, what: what.into(), op: None, errno: None }
     }
 
-    /// The runner's own failure at `what`.
+    /// Makes a failure of the runner itself, while it did `what`.
     pub fn internal(what: &str, error: &io::Error) -> Failure {
         Failure {
             kind: FailureKind::Internal,
@@ -110,12 +111,12 @@ impl Failure {
         }
     }
 
-    /// Whether an operation of the program failed, and not what runs it.
+    /// Whether an operation of the program failed, and not the runner.
     pub fn is_the_programs(&self) -> bool {
         matches!(self.kind, FailureKind::Operation | FailureKind::Signal)
     }
 
-    /// The exit status that goes with it.
+    /// The runner's exit status after this failure.
     pub fn exit_status(&self) -> u8 {
         match self.kind {
             FailureKind::BadRequest => 2,
@@ -126,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// Sends it to the other side; gives the exit status.
+    /// Sends the failure to the other side, and returns the exit status.
     pub fn send(self) -> ExitCode {
         let status = self.exit_status();
         let _ = write_message(&mut io::stdout().lock(), &Message::Failed(self));
@@ -134,68 +135,68 @@ impl Failure {
     }
 }
 
-/// A change to the machine that the keeper makes, and undoes in the end.
+/// A change to the machine. The keeper makes it, and undoes it at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// Takes the lock file `path`, writing `holder` into it.
+    /// Takes the lock file `path` and writes `holder` into it.
     Lock {
-        /// The file.
+        /// The path of the lock file.
         path: String,
-        /// Who asks, for others to read.
+        /// The name of the holder, for other users to read.
         holder: String,
     },
-    /// Writes `value` to a file of /sys or /proc; undone by writing the old value.
+    /// Writes `value` to a file of /sys or /proc. It is undone by writing the old value.
     Set {
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// The value.
+        /// The value to write.
         value: String,
     },
     /// Mounts tracefs at `path`.
     MountTracefs {
-        /// Where.
+        /// The mount point.
         path: String,
     },
-    /// Adds a zram device of its own as swap space of the highest priority.
+    /// Adds a new zram device as swap space of the highest priority.
     ZramSwap {
-        /// Its size.
+        /// The size of the device.
         size_bytes: u64,
     },
-    /// Adds a zram device of its own with a file system for files on a disk.
+    /// Adds a new zram device with a file system, for files on a disk.
     Disk,
-    /// Keeps an idle event of every kind that runs record open. The kernel takes tens of
-    /// milliseconds to do without one after its last user has gone: too long between the runs of
-    /// a batch.
+    /// Keeps an idle event of every kind that runs record open. After the last user of such an
+    /// event is gone, the kernel takes tens of milliseconds to patch it out. That is too long
+    /// between the runs of a batch.
     HoldEvents,
-    /// Kills process `pid` in the end, if it still runs. One process at a time: the one that was
-    /// named before is over.
+    /// Kills process `pid` at the end, if it still runs. This replaces the process that was named
+    /// before, which has ended.
     KillAtEnd {
-        /// Which.
+        /// The process id.
         pid: i32,
     },
 }
 
-/// What became of a [`Change`].
+/// The outcome of a [`Change`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Made.
+    /// The change was made.
     Done {
         /// The device that was added, for [`Change::ZramSwap`] and [`Change::Disk`].
         device: Option<String>,
     },
     /// The lock is taken.
     Locked {
-        /// What a killed run had left behind and was undone now, for people.
+        /// The changes of a killed run that were undone now, in words.
         undone: Vec<String>,
     },
-    /// Somebody else holds the lock.
+    /// Another process holds the lock.
     Busy {
-        /// Who, as they wrote.
+        /// The holder, as the lock file names it.
         holder: String,
     },
-    /// Not made.
+    /// The change was not made.
     Failed {
-        /// What failed.
+        /// The failed action, in words.
         what: String,
         /// The error number, if a system call failed.
         errno: Option<i32>,
@@ -230,7 +231,7 @@ pub fn read_message<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Opt
     postcard::from_bytes(&body).map(Some).map_err(io::Error::other)
 }
 
-/// Reads the request.
+/// Reads the request of a run.
 pub fn read_request(from: &mut impl Read) -> Result<RunRequest, Failure> {
     match read_message(from) {
         Ok(Some(request)) => Ok(request),

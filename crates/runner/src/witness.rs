@@ -1,32 +1,38 @@
-//! Watches over each round: were events lost, and was the machine in the state that the
-//! scenario describes?
+//! Watches each round: were events lost, and was the machine in the state that the scenario
+//! describes?
 //!
-//! A round is marked if
-//! - a ring was full when it was drained, or the kernel says that it dropped records, or the
-//!   sentinel (a fault of our own, taken after the round) did not arrive;
-//! - a thread that runs or spins lost its CPU to somebody else during the round, or was not on
-//!   its CPU when the round started (a roll call waits for all who spin);
-//!   A kernel thread in its place does no harm by itself: the CPU is lazy meanwhile, which only a flush
-//!   finds out. So the round counts if no thread of the scenario flushed anything between its going and
-//!   its coming back, and its coming back did not flush, as it does if it left between a change and its flush;
-//!   Where no event tells who ran, a round counts in which its threads waited for their CPUs for a hundredth of it at most ([`absence`]);
-//! - a thread was pushed out, even by a kernel thread, amid a call that may take shared memory away: it flushes
-//!   what it has taken before it makes room, and the rest afterwards ([`calls::gathering`]);
-//! - a thread was about to fall asleep again, having served userfaultfd, when another one flushed: asleep it
-//!   answers, and its CPU leaves the address space, which nothing asked it for ([`crate::flushes`]);
-//! - a user task of somebody else ran on a sleeper's CPU since it fell asleep: the CPU does not
-//!   hold the scenario's address space lazily any more. A kernel thread does harm there only if the
-//!   records of flushes say that the CPU left the address space;
-//! - somebody else flushed one of the scenario's CPUs ([`crate::flushes`]), or the kernel took or moved
-//!   pages by itself, which flushes too;
-//! - the machine swapped more or less than the scenario did ([`crate::swapping`]);
-//! - a user task of somebody else ran on the CPU of a thread that acts since its LRU batches were
-//!   emptied, or the runner touched new memory of its own there: it shares them, and they decide what
-//!   is copied and reclaimed; or a kernel thread emptied them, as it does for whoever asks for all
-//!   CPUs' (khugepaged, compaction, drop_caches), unless the scenario did so itself (fadvise);
-//! - the runner itself flushed the scenario's address space between the round before and this one;
-//! - NUMA balancing sampled pages at another time than the scenario asks for;
-//! - it, or the one to come, needs more room in the log than was set aside.
+//! A round is marked for one of these reasons:
+//!
+//! - Events may be lost: a ring was full when it was drained, the kernel says that it dropped
+//!   records, or the sentinel (a fault of the runner's own after the round) did not arrive.
+//! - A thread that runs or spins lost its CPU to another task during the round, or was not on its
+//!   CPU when the round started (a roll call waits for all spinning threads). A kernel thread in
+//!   its place does no harm by itself: the CPU is lazy meanwhile, and only a flush shows that. So
+//!   the round counts if no thread of the scenario flushed anything while the thread was away, and
+//!   if its return did not flush. (Its return flushes if it was away between a change and the flush
+//!   for it.) Where no event shows which task ran, a round counts if its threads waited for their
+//!   CPUs for at most a hundredth of it ([`absence`]).
+//! - Another task, even a kernel thread, pushed a thread out during a call that may take shared
+//!   memory away. The thread flushes what it has taken away before it gives up the CPU, and the
+//!   rest afterwards ([`calls::gathering`]).
+//! - A thread that had served userfaultfd was about to fall asleep again when another thread
+//!   flushed. If it is asleep when it answers, its CPU leaves the address space, although the flush
+//!   did not ask for that ([`crate::flushes`]).
+//! - A user task of another program has run on a sleeper's CPU since the sleeper fell asleep. The
+//!   CPU no longer has the scenario's address space loaded lazily. A kernel thread does harm there
+//!   only if flush records show that the CPU left the address space.
+//! - Another task flushed one of the scenario's CPUs ([`crate::flushes`]), or the kernel reclaimed
+//!   or moved pages by itself, which flushes too.
+//! - The machine swapped more or less than the scenario did ([`crate::swapping`]).
+//! - Since the LRU batches of an acting thread's CPU were drained, a user task of another program
+//!   ran there, or the runner touched new memory of its own there. That memory shares the batches,
+//!   which decide what is copied and reclaimed. Or a kernel thread drained them, as it does for a
+//!   task that wants all CPUs' batches drained (khugepaged, compaction, drop_caches), unless the
+//!   scenario itself did so (fadvise).
+//! - The runner itself flushed the scenario's address space between the previous round and this
+//!   one.
+//! - NUMA balancing sampled pages at another time than the scenario asks for.
+//! - This round or the next needs more room in the log than was set aside.
 
 mod absence;
 mod calls;
@@ -62,19 +68,19 @@ use std::time::Duration;
 use switches::{flushes_of, spans_of};
 use tasks::{Tasks, name};
 
-/// How long a round waits for threads that were switched out.
+/// The longest time that a round waits for threads that were switched out.
 const LONGEST_ABSENCE: Duration = Duration::from_secs(1);
 
-/// What is known of a round when it is over.
+/// What is known about a round when it is over.
 #[derive(Copy, Clone, Debug)]
 pub struct Observed {
-    /// When it started.
+    /// Its start, on the clock of the events.
     pub start_ns: u64,
-    /// When it ended.
+    /// Its end, on the clock of the events.
     pub end_ns: u64,
-    /// What the process used in it.
+    /// What the scenario's processes used in it.
     pub used: Usage,
-    /// Whether it counts if nothing was wrong.
+    /// Whether the round counts if nothing disturbed it.
     pub counts: bool,
     /// Whether NUMA balancing made a pass that the scenario did not ask for.
     pub resampled: bool,
@@ -88,42 +94,47 @@ impl Observed {
 
 /// The watch of a run.
 pub struct Watch {
-    /// Totals.
+    /// The witness so far.
     pub witness: Witness,
-    /// Why it stopped before its time.
+    /// Why the run gave up before it had all rounds.
     pub gave_up: Option<String>,
     machine: Machine,
     rings: Option<Rings>,
     flushes: Option<Flushes>,
-    /// The scenario's memory that does not go to swap: what is shared, and files, unless the scenario pages them out.
+    /// The scenario's memory that does not go to swap: shared memory and files, unless the scenario
+    /// pages them out.
     unswapped: Vec<PageRange>,
-    /// Whether faults may count as major that read nothing from swap and that no record tells of: pages of files that are read without an
-    /// exception, accesses that waited for userfaultfd (mm/memory.c:mm_account_fault); or where memory goes to swap that else never does.
+    /// Whether there may be major faults that read nothing from swap and that no record shows. This
+    /// is so for pages of files that are read without an exception, for accesses that waited for
+    /// userfaultfd (mm/memory.c:mm_account_fault), and where shared memory or files may go to swap.
     untold_majors: bool,
-    /// Whether all that the scenario reads from swap is a major fault: not where calls read what shared memory has there.
+    /// Whether each page that the scenario reads from swap is a major fault. It is not if system
+    /// calls read swapped pages of shared memory.
     all_majors: bool,
-    /// In the pass that takes the time: whether threads of the scenario push each other out, as one that serves userfaultfd does which goes on for a moment
-    /// on the CPU of the one that it has let go on. Nothing tells then whether it was somebody else, and medians have to stand it.
+    /// In the timing pass: whether threads of the scenario push each other out. A thread that
+    /// serves userfaultfd does so if it goes on for a moment on the CPU of the thread that it has
+    /// released. Then nothing shows whether another program pushed the thread out. We rely on the
+    /// median to absorb that.
     hands_over: bool,
-    /// Where nothing is recorded.
+    /// The waiting times of the threads, where events are not recorded.
     absence: Option<Absence>,
-    /// The operations that have all CPUs empty their LRU batches.
+    /// The operations that drain the LRU batches of all CPUs.
     draining: BTreeSet<u64>,
-    /// The operations that flush twice if their thread has to make room amid them.
+    /// The operations that flush twice if their thread gives up its CPU during them.
     gathering: BTreeSet<u64>,
     cpus: Vec<Cpu>,
     tasks: Tasks,
     sentinels: Sentinels,
     all_there: bool,
-    /// Records that were looked at.
+    /// The number of records that were looked at.
     seen: usize,
     lost: u64,
 }
 
 impl Watch {
-    /// Watches over `program`, whose threads are all there, in an address space that was made after
-    /// `made_after`; `counts`: in a pass that counts, with or without events, not in one that takes
-    /// the time.
+    /// Watches `program`, whose threads have all started, in an address space that was made after
+    /// `made_after`. `counts` is true in a pass whose rounds count, with or without events, and
+    /// false in the timing pass.
     pub fn new(
         program: &Program,
         tids: Vec<i32>,
@@ -181,8 +192,8 @@ impl Watch {
         self.machine.first_round();
     }
 
-    /// Called before each round: notes the counters, empties the rings, and waits until the
-    /// threads that ought to run are on their CPUs.
+    /// Called before each round. Notes the counters, drains the rings, and waits until the threads
+    /// that have to run are on their CPUs.
     pub fn before(&mut self, team: &Team, log: &mut Log) {
         self.machine.before();
         self.catch_up(log);
@@ -190,7 +201,8 @@ impl Watch {
         self.all_there = team.roll_call(LONGEST_ABSENCE);
     }
 
-    /// Called after each round: whether it is good, and what the counters did.
+    /// Called after each round. Returns whether the round is undisturbed, and how the counters
+    /// moved.
     pub fn after(&mut self, team: &Team, log: &mut Log, round: Observed) -> (bool, Vec<u64>) {
         let (now, moved) = self.machine.after();
         let lost = self.collect(log).then(|| EVENTS_LOST.to_owned());
@@ -214,7 +226,7 @@ impl Watch {
         let reason = lost.or(disturbed).or(memory).or(absent).or(awake).or(resampled).or(grown);
         let good = reason.is_none();
         let from = std::mem::replace(&mut self.seen, log.records.len());
-        // A disturbed warm-up is run again, like a round.
+        // A disturbed round of the warm-up is run again, like any other round.
         match reason {
             Some(reason) => self.mark(reason),
             None => {
@@ -225,7 +237,7 @@ impl Watch {
         (good, moved)
     }
 
-    /// Who else sent shootdowns meanwhile.
+    /// Notes which other tasks sent shootdowns in the round.
     fn note_others(&mut self, records: &[Raw]) {
         let send = Some(FlushReason::RemoteSend);
         let sends = records.iter().filter(|r| r.kind == Kind::Flush && r.flush_reason() == send);
@@ -234,26 +246,26 @@ impl Watch {
         }
     }
 
-    /// A round did not come about as it should, and why.
+    /// Marks a round, with the reason.
     fn mark(&mut self, reason: String) {
         self.witness.attempted += 1;
         *self.witness.marked.entry(reason).or_default() += 1;
     }
 
-    /// Called when a start ends because of what happened between two rounds to the LRU batches.
+    /// Called when this start ends because another task used the LRU batches between two rounds.
     pub fn ended_between_rounds(&mut self) {
         self.mark(LRU_SHARED.to_owned());
     }
 
-    /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
-    /// been emptied by others.
+    /// Whether the LRU batches of an acting thread may contain pages that are not the scenario's,
+    /// or were drained by others.
     pub fn lru_shared(&mut self, log: &mut Log) -> bool {
         self.catch_up(log);
         self.cpus.iter().any(Cpu::lru_shared)
     }
 
-    /// Called before the sleepers are woken to fall asleep anew and the LRU batches are emptied:
-    /// who ran on the CPUs up to now does not matter any more. Whoever runs there from now on does.
+    /// Called before the sleepers are woken to fall asleep again and the LRU batches are drained.
+    /// It no longer matters which tasks ran on the CPUs up to now.
     pub fn forget(&mut self, log: &mut Log) {
         self.catch_up(log);
         self.cpus.iter_mut().for_each(Cpu::forget);
@@ -261,15 +273,16 @@ impl Watch {
         self.machine.forget();
     }
 
-    /// Empties the rings between rounds and follows who runs where. What is lost here only makes
-    /// the history of pages unknown; the record of the loss is in the log.
+    /// Drains the rings between rounds and follows which task runs where. Records that are lost
+    /// here only make the history of pages unknown. The log has a record of the loss.
     fn catch_up(&mut self, log: &mut Log) {
         let Some(rings) = &mut self.rings else { return };
         rings.drain(&mut log.records);
         let new = &log.records[self.seen..];
         self.tasks.tids.learn(new);
         if let Some(flushes) = &mut self.flushes {
-            // Between rounds strangers may flush: what they left behind shows in the next warm-up.
+            // Strangers may flush between rounds. The next warm-up shows what such a flush left
+            // behind.
             flushes.follow(new);
         }
         for record in new {
@@ -283,7 +296,7 @@ impl Watch {
         self.machine.names()
     }
 
-    /// What the counters of the machine did since the first round.
+    /// How much the machine's counters have moved since the first round.
     pub fn drift(&mut self) -> BTreeMap<String, u64> {
         self.machine.drift()
     }
@@ -293,14 +306,14 @@ impl Watch {
         self.rings.as_ref().is_some_and(|rings| rings.flushes)
     }
 
-    /// Pages that were seen to be written to swap since the last round, where that is seen.
+    /// The number of pages that were written to swap since the last round, if events show them.
     fn written(&self, records: &[Raw]) -> Option<u64> {
         let tells = self.rings.as_ref().is_some_and(|rings| rings.writes);
         let writes = || records[self.seen..].iter().filter(|r| r.kind == Kind::Write).count();
         tells.then(|| writes() as u64)
     }
 
-    /// Major faults on memory that never goes to swap since the last round, where they are seen.
+    /// The number of major faults since the last round on memory that never goes to swap, if known.
     fn unswapped_majors(&self, records: &[Raw]) -> Option<u64> {
         let unswapped = |address| {
             let page = Vpn::containing(address);
@@ -312,7 +325,7 @@ impl Watch {
         (known && !self.untold_majors).then(seen)
     }
 
-    /// Empties the rings after a round; whether records may be missing.
+    /// Drains the rings after a round. Returns whether records may be missing.
     fn collect(&mut self, log: &mut Log) -> bool {
         let Some(rings) = &mut self.rings else { return false };
         let from = log.records.len();
@@ -341,7 +354,7 @@ impl Watch {
         true
     }
 
-    /// Follows the records since the last round; tells what disturbed this one.
+    /// Follows the records since the last round, and returns what disturbed this one.
     fn disturbance(&mut self, team: &Team, records: &[Raw], round: Observed) -> Option<String> {
         let records = &records[self.seen..];
         self.tasks.tids.learn(records);
@@ -370,8 +383,9 @@ fn flushed_by(sender: Option<i32>) -> String {
     sender.map_or(FLUSHED.to_owned(), |tid| format!("{FLUSHED}: {}", name(tid)))
 }
 
-/// Whether DAMON changes nothing that is counted where no events are: taken accessed bits cost no fault on x86, and decide nothing where the scenario
-/// asks for no reclaim; anonymous memory cannot be reclaimed where no swap space is in use.
+/// Whether DAMON cannot change any counted figure in a run without events. Clearing accessed bits
+/// costs no fault on x86. It decides nothing if the scenario asks for no reclaim. Anonymous memory
+/// cannot be reclaimed if no swap space is in use.
 fn stands_minders(program: &Program) -> bool {
     cfg!(target_arch = "x86_64")
         && !swap::is_in_use()
@@ -379,7 +393,7 @@ fn stands_minders(program: &Program) -> bool {
         && !program.advises(&[Advice::Cold, Advice::PageOut, Advice::Free])
 }
 
-/// Whether a thread that serves userfaultfd is on the CPU of another one.
+/// Whether a thread that serves userfaultfd shares its CPU with another thread.
 fn hands_over(program: &Program) -> bool {
     let threads = || program.threads.iter();
     threads()

@@ -1,6 +1,6 @@
-//! A zram device of our own, and its removal.
+//! A zram device that the runner adds, and its removal.
 //!
-//! The device is new (`hot_add`), so none that was there before is touched.
+//! The device is new (`hot_add`), so no existing device is touched.
 
 use needless_model::addr::PAGE_SIZE;
 use std::ffi::CString;
@@ -12,15 +12,15 @@ use std::time::Duration;
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// A failure with what was being done.
+/// A failed action on a device.
 pub struct DeviceError {
-    /// What was being done.
+    /// The action, in words.
     pub what: String,
-    /// Why it failed.
+    /// The error of the system call.
     pub error: io::Error,
 }
 
-/// An error while `what` was being done.
+/// Makes an error of the action `what`.
 pub(crate) fn at(what: impl Into<String>) -> impl FnOnce(io::Error) -> DeviceError {
     move |error| DeviceError { what: what.into(), error }
 }
@@ -37,7 +37,7 @@ impl Zram {
         Zram::hot_add()?.sized(size_bytes)
     }
 
-    /// Adds a device that has no size yet.
+    /// Adds a device without a size.
     pub fn hot_add() -> Result<Zram, DeviceError> {
         let module_loaded = load_module()?;
         let hot_add = Path::new(CONTROL).join("hot_add");
@@ -63,7 +63,7 @@ impl Zram {
         }
     }
 
-    /// Its number.
+    /// The number of the device.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -73,12 +73,12 @@ impl Zram {
         self.module_loaded
     }
 
-    /// The device's path.
+    /// The path of the device.
     pub fn device(&self) -> String {
         format!("/dev/zram{}", self.number)
     }
 
-    /// Removes the device, which nobody uses any more.
+    /// Removes the device, which must no longer be in use.
     pub fn remove(self) -> Result<(), DeviceError> {
         patiently(|| fs::write(self.setting("reset"), "1")).map_err(at("resetting zram"))?;
         patiently(|| fs::write(Path::new(CONTROL).join("hot_remove"), self.number.to_string()))
@@ -99,7 +99,7 @@ impl Zram {
         PathBuf::from(format!("/sys/block/zram{}/{name}", self.number))
     }
 
-    /// Makes the device node where devtmpfs does not.
+    /// Makes the device node if devtmpfs does not.
     fn make_node(&self) -> io::Result<()> {
         let device = self.device();
         if Path::new(&device).exists() {
@@ -120,12 +120,12 @@ impl Zram {
     }
 }
 
-/// The size that a device gets.
+/// The size that a device gets for `size_bytes`.
 pub fn whole_pages(size_bytes: u64) -> u64 {
     size_bytes / PAGE_SIZE * PAGE_SIZE
 }
 
-/// Loads the zram module where it is one and is not there yet; whether it did.
+/// Loads the zram module if it is a module and not loaded yet. Returns whether it did.
 fn load_module() -> Result<bool, DeviceError> {
     if Path::new(CONTROL).exists() {
         return Ok(false);
@@ -147,7 +147,8 @@ fn modprobe(arguments: &[&str]) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::Error::other("modprobe failed")) }
 }
 
-/// Tries again for a while: others (udev, a probe of block devices) may hold the device a moment.
+/// Tries an action again for a while: another process (udev, a probe of block devices) may hold the
+/// device for a moment.
 pub(crate) fn patiently(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     for _ in 0..100 {
         match action() {

@@ -1,4 +1,5 @@
-//! The program as cargo built it for this test. That it is built is part of the purpose: tests of other crates start it.
+//! Tests of the program as cargo built it. Tests of other crates start it, so one purpose of this
+//! test is that it gets built.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -11,7 +12,8 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A guest has no other file, and the heap of a program that may lie anywhere cannot grow on every kernel.
+/// A guest has no other file, so the program has to be static. And the heap of a
+/// position-independent program cannot grow on every kernel.
 #[test]
 fn it_is_static_and_at_a_fixed_address() {
     const INTERPRETER: u64 = 3;

@@ -1,4 +1,4 @@
-//! The model's memory: bytes per touched page, by the peak resident set of this process.
+//! The model's memory: bytes for each touched page, from the peak resident set of this process.
 
 use needless_model::kernels::KernelRow;
 use needless_model::run::Round;

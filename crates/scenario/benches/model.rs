@@ -1,5 +1,5 @@
-//! The model's budgets: TLB hits, faults, rounds. `make bench` runs them; docs/performance.md
-//! records them.
+//! The time that the model takes for TLB hits, faults and rounds. `make bench` runs these benches;
+//! docs/performance.md has their results.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use needless_model::kernels::KernelRow;
@@ -44,8 +44,9 @@ fn tlb_hits(c: &mut Criterion) {
     }
 }
 
-/// 5.10 leaves pages read-only when mprotect gives write permission back, so each page takes one
-/// fault that reuses it. The figure is for the whole round: two mprotect walks, too.
+/// Measures a fault that reuses its page. When mprotect gives write permission back, 5.10 leaves
+/// the pages read-only, so each page takes one such fault. The figure is for the whole round, with
+/// its two mprotect walks.
 fn fault_and_reuse(c: &mut Criterion) {
     let row = KernelRow::parse("5.10").expect("a row");
     let (pages, rounds) = (512, 200);
@@ -55,7 +56,7 @@ fn fault_and_reuse(c: &mut Criterion) {
     let mut group = c.benchmark_group("fault");
     group.throughput(Throughput::Elements(pages * rounds)).sample_size(10);
     group.bench_function("reuse-with-two-mprotects", |b| b.iter(|| simulate(&program, &row)));
-    // 6.12 makes the pages writable again by itself: the same round without any fault.
+    // 6.12 makes the pages writable in mprotect: the same round, without any fault.
     let without = KernelRow::parse("6.12").expect("a row");
     group.bench_function("two-mprotects-alone", |b| b.iter(|| simulate(&program, &without)));
     let program = text_program(&format!(
@@ -64,7 +65,8 @@ fn fault_and_reuse(c: &mut Criterion) {
     group.bench_function("first-touch-with-dontneed", |b| b.iter(|| simulate(&program, &row)));
 }
 
-/// First touch of 16 GiB with huge pages, page by page; the figure is for a base page.
+/// Measures the first touch of 16 GiB with huge pages, page by page. The figure is for one base
+/// page.
 fn huge_pages(c: &mut Criterion) {
     let row = KernelRow::parse("6.12").expect("a row");
     let pages = 4 << 20;

@@ -1,10 +1,10 @@
-//! Areas and where they lie.
+//! Declares areas and gives them addresses.
 //!
-//! `map` declares an area; `mremap … to=` declares its destination if no `map` does. An area
-//! without `at=` begins at a GiB of its own, with unused memory behind it: nothing else uses its
-//! last-level page tables or their parent, so what `munmap` frees depends on this area alone.
-//! `table="shared"` gives an area a neighbour, a page in the same last-level page table that stays
-//! mapped; `table="alone"`, the default, promises that no other area is in its page tables.
+//! `map` declares an area. `mremap … to=` declares its destination if no `map` does. An area
+//! without `at=` begins at a GiB of its own, with unused memory behind it. Nothing else uses its
+//! last-level page tables or their parent, so only this area decides what its `munmap` frees.
+//! `table="shared"` gives an area a neighbour: a page in the same last-level page table that stays
+//! mapped. `table="alone"`, the default, promises that no other area is in its page tables.
 
 use crate::document::{Node, Value};
 use crate::error::{Problem, finish};
@@ -18,30 +18,32 @@ use needless_model::arch::Arch;
 use needless_model::program::{Area, Backing};
 use std::collections::BTreeMap;
 
-/// Where areas may lie on an architecture, in bytes.
+/// Where areas may lie on an architecture. Addresses and sizes are in bytes.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Layout {
-    /// The first address that areas get by default, and where those have to end: behind it are stack and libraries.
+    /// The first address that areas get by default, and the address where these areas have to end.
+    /// Libraries and the stack lie behind that end.
     base: u64,
     base_end: u64,
-    /// The lowest and one past the highest address that `at=` may use.
+    /// The lowest address that `at=` may use, and the address past the highest one.
     user: (u64, u64),
     page_shift: u8,
-    /// What one last-level page table maps.
+    /// The size that one last-level page table maps.
     table: u64,
-    /// What one table of such tables maps.
+    /// The size that one table of last-level tables maps.
     spacing: u64,
 }
 
 impl Layout {
-    /// By the sizes of its pages and tables. The default areas lie in the last eighth of what a user's half has
-    /// with four levels, up to a sixty-fourth from its end.
+    /// Follows from the sizes of the architecture's pages and tables. By default, areas begin at
+    /// seven eighths of the user's half (of the half that four levels have) and end a sixty-fourth
+    /// before its end.
     pub fn of(arch: &Arch) -> Layout {
         let bytes = |pages: u64| pages << arch.page_shift;
         let half = bytes(arch.user_pages()).min(1 << 47);
         let low = bytes(1).max(0x1_0000).min(half / 2);
         Layout {
-            // One that small has nothing else in it.
+            // An address space this small has neither libraries nor a stack.
             base: if half < 1 << 32 { 0 } else { half / 8 * 7 },
             base_end: half / 64 * 63,
             user: (low, half - bytes(1)),
@@ -63,7 +65,7 @@ impl Layout {
         PageRange::new(Vpn(at >> self.page_shift), pages)
     }
 
-    /// The range grown to multiples of `unit` bytes.
+    /// Grows the range to multiples of `unit` bytes.
     fn spread(&self, range: PageRange, unit: u64) -> PageRange {
         let pages = unit >> self.page_shift;
         PageRange {
@@ -73,28 +75,28 @@ impl Layout {
     }
 }
 
-/// The most pages of one area.
+/// The largest number of pages in one area.
 const MAX_PAGES: i64 = 1 << 35;
-/// The most areas.
+/// The largest number of areas in one scenario.
 const MAX_AREAS: usize = 256;
 
-/// The areas of a scenario: those it names, then the neighbours.
+/// The areas of a scenario: first the ones it names, then their neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Areas {
-    /// With addresses.
+    /// All areas, with their addresses.
     pub list: Vec<Area>,
-    /// How many of them the scenario names; the rest are neighbours.
+    /// How many of the areas the scenario names. The rest are neighbours.
     pub named: usize,
     by_name: BTreeMap<String, u16>,
 }
 
 impl Areas {
-    /// The index of the area of that name.
+    /// Finds the area of this name and returns its index.
     pub fn index(&self, name: &str) -> Option<u16> {
         self.by_name.get(name).copied()
     }
 
-    /// The names that the scenario gives.
+    /// The names of areas that the scenario gives.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.list[..self.named].iter().map(|a| a.name.as_str())
     }
@@ -192,7 +194,7 @@ impl Plans<'_> {
             PagesAst::All => Some(source as i64),
             PagesAst::One(_) => Some(1),
             PagesAst::Span(first, end) => {
-                // A loop variable is unknown here, which the help below explains.
+                // Loop variables are unknown here. The help below says so.
                 let value = |ast| scope.fold(ast).ok().and_then(|v| v.known());
                 value(end).zip(value(first)).and_then(|(e, f)| e.checked_sub(f))
             }
@@ -231,14 +233,14 @@ impl Plans<'_> {
     }
 }
 
-/// A node that names an area declared before: it may not say anything else about it.
+/// Checks a node that names a declared area again: it may say nothing new about the area.
 fn again(node: &Node, before: &Plan, pages: Option<i64>) -> Result<(), Problem> {
     let placing = ["at", "align", "table", "backing", "file", "offset"];
     if let Some(prop) = node.props.iter().find(|p| placing.contains(&p.name.as_str())) {
         let message = format!("`{}` is declared already", before.name);
-        return Err(Problem::new(prop.span, message, "said again")
+        return Err(Problem::new(prop.span, message, "given again")
             .also(before.span, "declared here")
-            .help("say it where the area is declared"));
+            .help("give it where the area is declared"));
     }
     match node.prop("pages").zip(pages) {
         Some((value, pages)) if pages as u64 != before.pages => {
@@ -332,7 +334,7 @@ fn place(plans: &[Plan], layout: &Layout, problems: &mut Vec<Problem>) -> Areas 
     areas
 }
 
-/// The next free place at or behind `cursor`, away from areas with an address of their own.
+/// The next free place at or behind `cursor` that avoids all areas with a fixed address.
 fn default_range(plan: &Plan, layout: &Layout, cursor: &mut u64, fixed: &[PageRange]) -> PageRange {
     let Layout { table, spacing, .. } = *layout;
     loop {
@@ -351,7 +353,7 @@ fn default_range(plan: &Plan, layout: &Layout, cursor: &mut u64, fixed: &[PageRa
     }
 }
 
-/// Areas may not overlap, and an area that is alone may not share a page table.
+/// Checks that areas do not overlap, and that an area that is `alone` shares no page table.
 fn check_apart(plans: &[Plan], layout: &Layout, areas: &[Area], problems: &mut Vec<Problem>) {
     for (i, area) in areas.iter().enumerate() {
         for (j, other) in areas.iter().enumerate().filter(|(j, _)| *j != i) {
@@ -381,7 +383,8 @@ fn check_apart(plans: &[Plan], layout: &Layout, areas: &[Area], problems: &mut V
     }
 }
 
-/// A page in the same page table as the area, next to no other area: adjacent mappings merge.
+/// Places a page in the area's page table. It touches no other area, because adjacent mappings
+/// merge.
 fn neighbour(plan: &Plan, layout: &Layout, index: usize, areas: &[Area]) -> Result<Area, Problem> {
     let area = &areas[index];
     let table = layout.spread(area.range, layout.table);
@@ -408,7 +411,7 @@ fn neighbour(plan: &Plan, layout: &Layout, index: usize, areas: &[Area]) -> Resu
     }
 }
 
-/// A size in words: `2 MiB`.
+/// Writes a size in words: `2 MiB`.
 fn size(bytes: u64) -> String {
     match bytes {
         0..0x10_0000 => format!("{} KiB", bytes >> 10),
@@ -455,7 +458,7 @@ mod tests {
         );
     }
 
-    /// Tables of another size, pages of another size, a half of another size.
+    /// Architectures with tables of another size, pages of another size, and another user half.
     #[test]
     fn other_architectures() {
         let text = "map \"a\" pages=2; map \"b\" pages=2 table=\"shared\"";

@@ -1,27 +1,27 @@
-//! The built-in scenarios: texts compiled in, parsed only when asked for.
+//! The built-in scenarios. Their texts are compiled in, and parsed only when somebody asks for one.
 //!
-//! A family of workloads that differ by numbers shares one text; an alias names a text and the
-//! values of its parameters.
+//! Workloads that differ only by numbers share one text. An alias names a text and the values of
+//! its parameters.
 
 use crate::{Settings, Source};
 
-/// A built-in text.
+/// A built-in scenario.
 #[derive(Copy, Clone, Debug)]
 pub struct Builtin {
-    /// Its name.
+    /// The name by which [`find`] returns it.
     pub name: &'static str,
-    /// Its text.
+    /// The scenario's text.
     pub text: &'static str,
 }
 
-/// Another name for a built-in text with certain values.
+/// A further name for a built-in text, with fixed values of its parameters.
 #[derive(Copy, Clone, Debug)]
 pub struct Alias {
-    /// The name.
+    /// The alias itself.
     pub name: &'static str,
-    /// The name of the built-in.
+    /// The name of the built-in text.
     pub of: &'static str,
-    /// The values.
+    /// Parameters and their values.
     pub presets: &'static [(&'static str, &'static str)],
 }
 
@@ -35,7 +35,8 @@ macro_rules! builtins {
     };
 }
 
-/// All texts.
+/// The built-in texts that `agree` runs. Other lists have the texts of studies, the texts for
+/// several nodes and the litmus tests.
 pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "cow-reuse" "fault-costs"
     "a_swap_rw" "a_swap_r" "a_swap_w" "a_pageout_empty" "a_pageout_zero"
@@ -56,25 +57,28 @@ pub static ALL: &[Builtin] = builtins! { "scenarios/":
     "c_softdirty" "c_uffd_sync" "c_uffd_missing" "c_uffd_swap" "c_uffd_fork" "c_uffd_mremap" "c_pagemap_scan" "c_pagemap_scan_zero"
 };
 
-/// Texts that `agree` leaves out of its built-in scenarios: those of studies, and what only new kernels do.
+/// Texts that `agree` leaves out of its built-in scenarios: texts of studies, and texts that need
+/// operations which only new kernels have.
 pub static OF_STUDIES: &[Builtin] = builtins! { "scenarios/": "wp-prices" "fork-touch" "fork-touch-huge" "fork-touch-shared" "track-hole-async" "track-hole-soft-dirty" "fork-server" "refs-cleared"
 "fork-save" "fork-exec" "page_fault3" "scavenge" "wp-default" "wp-preread" "wp-populate" "wp-unpopulated" "uffd-snapshot" "uffd-in-turn"
 "wp-empty-markers" "wp-dirty" "wp-dirty-markers" "wp-shared" "wp-shared-unpopulated" "wp-ext4"
 "track-none" "track-soft-dirty" "track-uffd" "track-uffd-markers" "track-uffd-async" "track-pagemap-scan" "track-mprotect" };
 
-/// Texts that need several NUMA nodes. `agree` leaves them out: the machine that it runs on may have one.
+/// Texts that need several NUMA nodes. `agree` leaves them out: the machine that it runs on may
+/// have one.
 pub static OF_NODES: &[Builtin] = builtins! { "scenarios/":
     "e_move" "e_move_read" "e_move_holes" "e_move_zero" "e_move_protect" "e_mbind" "e_move_thp"
     "e_hint" "e_hint_write" "e_hint_local"
 };
 
-/// Texts for the checker, whose threads race on purpose: the discrete order of `run` and `agree`
-/// shows only one of their interleavings.
+/// Litmus texts, for the checker. Their threads race on purpose. The discrete order of `run` and
+/// `agree` shows only one of their interleavings.
 pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "mprotect-reclaim" "munmap-reclaim" "pending-flag" "madv-nested" "mremap-move"
     "batched-pending" "pending-join" "migrate-store" "migrate-protect"
     "migrc-upgrade" "migrc-reuse" "migrc-writable" "migrc-chain" "migrc-flushing" "migrc-mprotect"
     "luf-two-mappings" "luf-window" "luf-munmap-remap" "luf-rewrite" "luf-refill"
+    "luf-generations"
     "pageout-read" "pageout-write" "swapin-race" "cow-stale" "zero-cow"
     "lazy-table-free" "lazy-wake" "asid-recycle" "gather-early-free" "gen-skip"
     "free-write" "free-write-seq" "free-drop" "protnone-reclaim" "batch-two"
@@ -106,7 +110,7 @@ macro_rules! aliases {
     };
 }
 
-/// All aliases. Their names are those of the reference captures.
+/// All aliases. The reference captures use these names.
 pub static ALIASES: &[Alias] = aliases! {
     "a_swap_rw_1" = "a_swap_rw" ("pages" "1");
     "a_swap_rw_2" = "a_swap_rw" ("pages" "2");
@@ -174,7 +178,7 @@ impl Builtin {
     }
 }
 
-/// All names that [`find`] knows: texts, then aliases.
+/// The names of [`ALL`], then those of [`ALIASES`].
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     ALL.iter().map(|b| b.name).chain(ALIASES.iter().map(|a| a.name))
 }
@@ -184,7 +188,7 @@ pub fn litmus_names() -> impl Iterator<Item = &'static str> + Clone {
     LITMUS.iter().map(|b| b.name)
 }
 
-/// The built-in, alias or litmus text of that name.
+/// Finds the built-in text, alias or litmus text of this name.
 pub fn find(name: &str) -> Option<Source> {
     let alias = ALIASES.iter().find(|a| a.name == name);
     let (of, presets) = alias.map_or((name, &[][..]), |a| (a.of, a.presets));

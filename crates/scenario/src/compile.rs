@@ -1,5 +1,5 @@
-//! From text to [`Program`], in stages: syntax, structure, parameters, machine and threads, areas,
-//! operations. A stage that finds problems is the last one.
+//! Compiles a text to a [`Program`], in stages: syntax, structure, parameters, machine and threads,
+//! areas, operations. A stage that finds problems is the last one that runs.
 
 use crate::areas::{self, Areas, Layout};
 use crate::describe::{Description, ThreadDescription};
@@ -22,18 +22,18 @@ use std::collections::BTreeSet;
 const MAX_CPUS: i64 = 1024;
 const MAX_THREADS: i64 = 4096;
 
-/// The node of a process that is forked.
+/// The name of a node that declares a forked process.
 const PROCESS: &str = "process";
 
-/// The node of a thread of the kernel.
+/// The name of a node that declares a thread of the kernel.
 const KERNEL_THREAD: &str = "kernel-thread";
 
-/// A scenario compiled, and what a reader is told of it.
+/// A compiled scenario, and what is shown to a reader about it.
 pub(crate) struct Compiled {
     pub program: Program,
     pub description: Description,
     pub litmus: Option<Litmus>,
-    /// Where each operation is, by its number.
+    /// The place of each operation in the text, by the operation's number.
     pub places: Vec<SourceSpan>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn compile(
     })
 }
 
-/// Problems, by the text that they are in.
+/// Problems, sorted by the text that they are in: the scenario or the settings.
 pub(crate) enum Failure {
     Text(Vec<Problem>),
     Settings(Vec<Problem>),
@@ -71,7 +71,7 @@ fn stages(source: &Source, given: &Given, layout: &Layout) -> Result<Compiled, F
     let files = mapped_files::read(&outline.all("file"), &parameters.scope)?;
     machine.disk = files.list.iter().any(|file| file.fs.is_written_back());
     let areas = areas::plan(&bodies, &files, &parameters.scope, layout)?;
-    // An alias of a built-in is known by its own name.
+    // An alias of a built-in is known by its own name, not by the name in the text.
     let name = if source.presets.is_empty() { outline.name } else { &source.name };
     let (mut program, named, places) =
         lower(name, outline.span, machine.clone(), &plans, areas, files)?;
@@ -100,7 +100,7 @@ struct Outline<'a> {
     parts: &'a [Node],
 }
 
-/// A thread before its body is lowered.
+/// A thread whose body is not lowered yet.
 struct ThreadPlan<'a> {
     name: String,
     cpu: CpuId,
@@ -112,7 +112,7 @@ struct ThreadPlan<'a> {
 }
 
 impl ThreadPlan<'_> {
-    /// Whether it is that of a process that is forked.
+    /// Whether the thread belongs to a forked process.
     fn is_forked(&self) -> bool {
         self.process != ProcessId::FIRST
     }
@@ -156,7 +156,7 @@ impl<'a> Outline<'a> {
         self.parts.iter().filter(|n| n.name == name).collect()
     }
 
-    /// The threads, those of the kernel among them, in the order of the text.
+    /// All threads in the order of the text, those of the kernel included.
     fn threads(&self) -> impl Iterator<Item = &'a Node> + use<'a> {
         let kinds = ["thread", KERNEL_THREAD, PROCESS];
         self.parts.iter().filter(move |n| kinds.contains(&n.name.as_str()))
@@ -174,8 +174,8 @@ impl<'a> Outline<'a> {
         let mut plans = Vec::new();
         for (number, node) in self.threads().enumerate() {
             let not_first = match node.name.as_str() {
-                KERNEL_THREAD => Some("the first thread is one of the kernel"),
-                PROCESS => Some("the first thread is that of a process that is forked"),
+                KERNEL_THREAD => Some("the first thread is a kernel thread"),
+                PROCESS => Some("the first thread belongs to a forked process"),
                 _ => None,
             };
             if let Some(message) = not_first.filter(|_| number == 0) {
@@ -200,7 +200,7 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// A name that no expression uses.
+/// Reads a name that no expression uses.
 pub(crate) fn label<'a>(value: &'a Value, what: &str) -> Result<&'a str, Problem> {
     let name = value.text("a name")?;
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -211,17 +211,17 @@ pub(crate) fn label<'a>(value: &'a Value, what: &str) -> Result<&'a str, Problem
         .help("use letters, digits, `-`, `_` and `.`; at most 80"))
 }
 
-/// The sentences of the `doc` lines among `nodes`.
+/// Joins the sentences of the `doc` lines among `nodes`.
 fn doc(nodes: &[Node]) -> Result<String, Problem> {
     let lines = nodes.iter().filter(|n| n.name == "doc");
     let lines: Result<Vec<_>, _> = lines.map(|n| n.args[0].text("a sentence")).collect();
     Ok(lines?.join(" "))
 }
 
-/// The words for a switch.
+/// The words for the two states of a switch.
 const ON_OR_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
 
-/// What the `machine` node asks for; `cpus` is 0 if it does not say.
+/// Reads what the `machine` node asks for. `cpus` is 0 if the node does not say a number.
 fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
     let mut needs = MachineNeeds::default();
     let (first, rest) = match nodes {
@@ -229,9 +229,9 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
         [first, rest @ ..] => (first, rest),
     };
     if let Some(second) = rest.first() {
-        return Err(Problem::new(second.span, "`machine` is there twice", "again here")
+        return Err(Problem::new(second.span, "`machine` is given twice", "again here")
             .also(first.span, "first here")
-            .help("put all needs into one block"));
+            .help("put everything that it needs into one block"));
     }
     let mut seen = BTreeSet::new();
     for need in first.children() {
@@ -240,7 +240,7 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
             false => need.name.clone(),
         };
         if !seen.insert(name.clone()) {
-            return Err(Problem::new(need.span, format!("`{name}` is there twice"), "again here")
+            return Err(Problem::new(need.span, format!("`{name}` is given twice"), "again here")
                 .help("remove one of them"));
         }
         let value = &need.args[0];
@@ -275,7 +275,7 @@ fn machine(nodes: &[&Node], scope: &Scope) -> Result<MachineNeeds, Problem> {
     Ok(needs)
 }
 
-/// The modes `before`, and what an `mthp` node says of one size.
+/// Adds the mode that an `mthp` node gives one size to the modes `before`.
 fn mthp(need: &Node, before: Option<Mthp>) -> Result<Mthp, Problem> {
     let sizes: Vec<(&str, &str)> = Mthp::SIZES.iter().map(|size| (*size, *size)).collect();
     let size = word_of(&need.args[0], "size of a large folio", &sizes)?;
@@ -284,7 +284,7 @@ fn mthp(need: &Node, before: Option<Mthp>) -> Result<Mthp, Problem> {
     Ok(before.with(size, mode).unwrap_or(before))
 }
 
-/// Adds the threads that one `thread` node stands for.
+/// Adds the threads that one `thread` node declares.
 fn add_threads<'a>(
     node: &'a Node,
     cpus: u16,
@@ -379,7 +379,7 @@ fn lower(
     let mut lowering = Lowering::new((&areas, &files), &machine, &forked);
     let mut threads = Vec::new();
     for (i, plan) in plans.iter().enumerate() {
-        // The threads of one node have the same problems: tell them once.
+        // The threads of one node share their problems: report these once.
         let told =
             i > 0 && std::ptr::eq(plans[i - 1].body, plan.body) && !lowering.problems.is_empty();
         if !told {

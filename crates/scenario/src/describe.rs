@@ -1,56 +1,56 @@
-//! What a reader is told of a scenario.
+//! What a reader sees of a scenario: its description and its size.
 
 use needless_model::addr::CpuId;
 use needless_model::program::{MachineNeeds, Program};
 use serde::Serialize;
 
-/// What a scenario says of itself, with its parameters at their defaults.
+/// A scenario's description of itself, with its parameters at their defaults.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Description {
-    /// Its name; that of the alias if it was loaded by one.
+    /// The scenario's name, or the alias that it was loaded by.
     pub name: String,
-    /// Its `doc` lines, joined.
+    /// The scenario's `doc` lines, joined.
     pub doc: String,
-    /// Its parameters, in the order of the text.
+    /// The parameters, in the order of the text.
     pub parameters: Vec<Parameter>,
-    /// What it needs of the machine.
+    /// What the scenario needs of the machine.
     pub machine: MachineNeeds,
-    /// Its threads, the first one first.
+    /// The threads, the first one first.
     pub threads: Vec<ThreadDescription>,
 }
 
-/// A parameter.
+/// A parameter of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Parameter {
-    /// Its name.
+    /// The name that `--set` takes.
     pub name: String,
-    /// What it is for; empty if the scenario does not say.
+    /// What the parameter is for. Empty if the scenario does not say.
     pub doc: String,
-    /// Its value: the default, or the preset of the alias.
+    /// The default, or the preset of the alias.
     pub value: i64,
-    /// The least value allowed.
+    /// The least value that is allowed.
     pub min: Option<i64>,
-    /// The greatest value allowed.
+    /// The greatest value that is allowed.
     pub max: Option<i64>,
 }
 
-/// A thread.
+/// A thread of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadDescription {
-    /// Its name.
+    /// The name that the text gives the thread.
     pub name: String,
-    /// Its CPU.
+    /// The CPU that the thread runs on.
     pub cpu: CpuId,
-    /// Its `doc` lines, joined.
+    /// The thread's `doc` lines, joined.
     pub doc: String,
 }
 
-/// The size of a scenario that compiled.
+/// The size of a compiled scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Its name.
+    /// The scenario's name.
     pub name: String,
-    /// CPUs that it needs.
+    /// The number of CPUs that the scenario needs.
     pub cpus: u16,
     /// Number of threads.
     pub threads: usize,
@@ -61,7 +61,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts what is in `program`.
+    /// Counts the parts of `program`.
     pub(crate) fn of(program: &Program) -> Summary {
         Summary {
             name: program.name.clone(),

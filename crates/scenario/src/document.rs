@@ -1,8 +1,8 @@
 //! The strict layer over KDL: a tree in which every value is an integer or a quoted string.
 //!
-//! Type annotations, duplicate properties, bare words, floats and keywords are refused here, so
-//! later stages see only what a reader of the text sees. Positions are byte offsets in the text;
-//! a string value knows where each of its bytes is.
+//! This layer refuses type annotations, duplicate properties, bare words, floats and keywords. So
+//! later stages see only what a reader of the text sees. Positions are byte offsets in the text. A
+//! string value knows where each of its bytes is.
 
 use crate::error::{Problem, finish};
 use crate::excerpt::is_plain;
@@ -11,40 +11,40 @@ use kdl::{KdlDocument, KdlEntry, KdlNode, KdlValue};
 use miette::SourceSpan;
 use std::ops::Range;
 
-/// A node.
+/// A node of the tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Its name.
+    /// The word that the node begins with.
     pub name: String,
     /// Where the name is.
     pub span: SourceSpan,
-    /// Its arguments.
+    /// The arguments, in order.
     pub args: Vec<Value>,
-    /// Its properties, in order.
+    /// The properties, in order.
     pub props: Vec<Property>,
-    /// The nodes between its braces.
+    /// The nodes between the braces. `None` if there are no braces.
     pub body: Option<Vec<Node>>,
 }
 
-/// `name=value`
+/// A property of a node: `name=value`.
 #[derive(Clone, Debug)]
 pub(crate) struct Property {
-    /// The name.
+    /// The word before the `=`.
     pub name: String,
     /// Where the name is.
     pub span: SourceSpan,
-    /// The value.
+    /// What is behind the `=`.
     pub value: Value,
 }
 
 /// An argument or a property's value.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
-    /// What it is.
+    /// The integer or the string.
     pub kind: ValueKind,
-    /// Where it is, quotes included.
+    /// Where the value is, quotes included.
     pub span: SourceSpan,
-    /// Where the string's first byte is, if its bytes stand in the text as they are.
+    /// Where the string's first byte is. `None` if the text writes some of its bytes as escapes.
     inside: Option<usize>,
 }
 
@@ -58,22 +58,22 @@ pub(crate) enum ValueKind {
 }
 
 impl Node {
-    /// The value of a property.
+    /// The value of the property with this name.
     pub fn prop(&self, name: &str) -> Option<&Value> {
         self.props.iter().find(|p| p.name == name).map(|p| &p.value)
     }
 
-    /// The nodes between the braces; none if there are no braces.
+    /// The nodes between the braces. Empty if there are no braces.
     pub fn children(&self) -> &[Node] {
         self.body.as_deref().unwrap_or_default()
     }
 
-    /// The node on one line as a reader would write it, quotes left out.
+    /// Writes the node on one line as a reader would, without quotes.
     pub fn summary(&self) -> String {
         self.summary_without(None)
     }
 
-    /// The same without the property of that name.
+    /// Writes the node on one line like [`Node::summary`], without the property of this name.
     pub fn summary_without(&self, prop: Option<&str>) -> String {
         let mut line = self.name.clone();
         for arg in &self.args {
@@ -87,7 +87,8 @@ impl Node {
 }
 
 impl Value {
-    /// A value that stands alone, as in `--set name=value`, at byte `offset` of its text.
+    /// A value without a scenario around it, as in `--set name=value`. It begins at byte `offset`
+    /// of its text.
     pub fn bare(text: &str, offset: usize) -> Value {
         let span = (offset..offset + text.len()).into();
         Value { kind: ValueKind::Text(text.to_owned()), span, inside: Some(offset) }
@@ -104,7 +105,7 @@ impl Value {
         }
     }
 
-    /// Where bytes `range` of the string are.
+    /// The place in the text of bytes `range` of the string.
     pub fn at(&self, range: Range<usize>) -> SourceSpan {
         match self.inside {
             Some(start) => (start + range.start..start + range.end).into(),
@@ -129,8 +130,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<Node>, Vec<Problem>> {
     finish(reader.problems, nodes)
 }
 
-/// What the KDL parser found, in our form. It often tells consequences of the first error too;
-/// only the first is of use.
+/// Turns what the KDL parser found into our form. The parser often reports consequences of the
+/// first error too, so only the first error is used.
 fn kdl_problems(text: &str, error: &kdl::KdlError) -> Vec<Problem> {
     let Some(found) = error.diagnostics.iter().min_by_key(|d| d.span.offset()) else {
         return vec![Problem::new((0..0).into(), "this is not KDL", "somewhere from here on")];
@@ -207,7 +208,7 @@ impl Reader<'_> {
                         .help("the largest number is 9223372036854775807")
                 })?
             }
-            // Names and sentences are printed.
+            // Strings may be names and sentences, which are printed.
             KdlValue::String(text) if !text.chars().all(is_plain) => {
                 return Err(Problem::new(span, "a control character in a string", "in here")
                     .help("leave out the escape that stands for it"));

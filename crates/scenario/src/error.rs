@@ -1,7 +1,7 @@
-//! Errors that point at the text they speak of.
+//! Errors that point at a place in the text.
 //!
-//! A stage reports every problem that it finds; a later stage runs only on what earlier stages
-//! accepted, so that one mistake is told once.
+//! A stage reports every problem that it finds. A later stage runs only on what earlier stages
+//! accepted, so one mistake is reported once.
 
 use crate::excerpt::{excerpt, message, moved};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode, SourceSpan};
@@ -9,7 +9,7 @@ use needless_model::foreign;
 use std::fmt;
 use thiserror::Error;
 
-/// Why a scenario cannot be had.
+/// Why a scenario cannot be loaded or compiled.
 #[derive(Debug, Error)]
 pub enum ScenarioError {
     /// The file exists but cannot be read.
@@ -17,31 +17,31 @@ pub enum ScenarioError {
     Unreadable {
         /// The path as it was given.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What is there is no scenario's file.
+    /// The path names something that is not a scenario's file.
     #[error("`{}` is not read: {why}", foreign::line(path))]
     Refused {
         /// The path as it was given.
         path: String,
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
-    /// There is neither a file nor a built-in of that name.
+    /// There is neither a file nor a built-in scenario of this name.
     #[error("there is no file and no built-in scenario named `{}`", foreign::line(name))]
     NotFound {
         /// The name as it was given.
         name: String,
-        /// The built-in whose name is most like it.
+        /// The built-in scenario with the most similar name.
         similar: Option<&'static str>,
     },
-    /// There is neither a file nor a built-in study of that name.
+    /// There is neither a file nor a built-in study of this name.
     #[error("there is no file and no built-in study named `{}`", foreign::line(name))]
     NoStudy {
         /// The name as it was given.
         name: String,
-        /// The built-in whose name is most like it.
+        /// The built-in study with the most similar name.
         similar: Option<&'static str>,
     },
     /// The text has problems.
@@ -49,7 +49,7 @@ pub enum ScenarioError {
     Invalid(#[from] Box<Invalid>),
 }
 
-/// A text and what is wrong with it: never empty.
+/// A text and its problems, of which there is at least one.
 #[derive(Debug)]
 pub struct Invalid {
     source: NamedSource<String>,
@@ -57,7 +57,7 @@ pub struct Invalid {
     rest: Vec<Problem>,
 }
 
-/// One thing that is wrong, where, and what would help.
+/// One problem: what is wrong, where it is, and what would help.
 #[derive(Clone, Debug, Error, Diagnostic)]
 #[error("{message}")]
 pub struct Problem {
@@ -68,17 +68,17 @@ pub struct Problem {
     help: Option<String>,
 }
 
-/// At most so many problems are told at once.
+/// The largest number of problems that one error reports.
 const TOLD_AT_ONCE: usize = 20;
 
 impl Problem {
-    /// A problem with the text at `span`, which `label` explains.
+    /// A problem with the text at `span`; `label` explains the place.
     pub(crate) fn new(span: SourceSpan, what: impl AsRef<str>, label: &str) -> Problem {
         let labels = vec![LabeledSpan::new_primary_with_span(Some(message(label)), span)];
         Problem { message: message(what.as_ref()), labels, help: None }
     }
 
-    /// Names the remedy.
+    /// Adds the remedy.
     pub(crate) fn help(mut self, help: impl AsRef<str>) -> Problem {
         self.help = Some(message(help.as_ref()));
         self
@@ -90,7 +90,7 @@ impl Problem {
         self
     }
 
-    /// The places that it points at.
+    /// The places that the problem points at.
     pub(crate) fn places(&self) -> impl Iterator<Item = SourceSpan> {
         self.labels.iter().map(|label| *label.inner())
     }
@@ -104,7 +104,7 @@ impl Problem {
 }
 
 impl ScenarioError {
-    /// The error that tells `problems` of `text`.
+    /// The error that reports `problems` of `text`.
     pub(crate) fn invalid(name: &str, text: &str, mut problems: Vec<Problem>) -> ScenarioError {
         problems.truncate(TOLD_AT_ONCE);
         let text = excerpt(text, &mut problems);
@@ -116,7 +116,7 @@ impl ScenarioError {
         ScenarioError::Invalid(Box::new(Invalid { source, first, rest }))
     }
 
-    /// The problems of an invalid text.
+    /// The problems of an invalid text; none for the other errors.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         let invalid = match self {
             ScenarioError::Invalid(invalid) => Some(invalid),
@@ -180,7 +180,7 @@ impl Diagnostic for ScenarioError {
     }
 }
 
-/// `value`, unless there are problems.
+/// Returns `value`, unless there are problems.
 pub(crate) fn finish<T>(problems: Vec<Problem>, value: T) -> Result<T, Vec<Problem>> {
     if problems.is_empty() { Ok(value) } else { Err(problems) }
 }
@@ -194,7 +194,7 @@ pub(crate) fn similar<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean …?` if a word of `known` is similar, else the list of all of them.
+/// `did you mean …?` if a word of `known` is similar to `word`, else a list of all known words.
 pub(crate) fn suggest<'a>(
     what: &str,
     word: &str,

@@ -1,21 +1,21 @@
-//! What of a text may reach a terminal: no control characters, and of long lines only what is spoken
-//! of.
+//! Limits what a text may send to a terminal: no control characters, and of a long line only the
+//! part that a problem points at.
 
 use crate::error::Problem;
 use miette::{LabeledSpan, SourceSpan};
 use std::ops::Range;
 
-/// Bytes of a line that is shown whole.
+/// Lines of up to this many bytes are shown whole.
 const WIDEST: usize = 240;
 
-/// Bytes that are shown around a place in a longer line, and of the place itself.
+/// The number of bytes that are shown of a place in a longer line, and on each side of it.
 const AROUND: usize = 60;
 
-/// Characters of a message.
+/// The largest number of characters in a message.
 const LONGEST: usize = 400;
 
-/// Whether a character may stand in a text: it does not steer the terminal, and does not turn the
-/// direction of writing.
+/// Whether a character is allowed in a text: it neither steers the terminal nor turns the direction
+/// of writing.
 pub(crate) fn is_plain(c: char) -> bool {
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -35,7 +35,7 @@ pub(crate) fn message(text: &str) -> String {
     plain
 }
 
-/// The text as problems show it. Their places are moved to where they are in it.
+/// The part of the text that problems show. Moves the problems' places to where they are in it.
 pub(crate) fn excerpt(text: &str, problems: &mut [Problem]) -> String {
     let places: Vec<Range<usize>> =
         problems.iter().flat_map(Problem::places).map(|span| range(&span, text.len())).collect();
@@ -59,7 +59,7 @@ fn range(span: &SourceSpan, length: usize) -> Range<usize> {
 #[derive(Default)]
 struct Shown {
     text: String,
-    /// What is shown of the original, and where it is in the text.
+    /// Parts of the original that are shown, and where each begins in the shown text.
     pieces: Vec<(Range<usize>, usize)>,
 }
 
@@ -97,7 +97,7 @@ impl Shown {
         }
     }
 
-    /// Shows a part, each character in as many bytes as it has.
+    /// Shows a part of the text, and keeps the number of bytes of each character.
     fn piece(&mut self, text: &str, part: Range<usize>) {
         self.pieces.push((part.clone(), self.text.len()));
         for c in text[part].chars() {
@@ -108,7 +108,7 @@ impl Shown {
         }
     }
 
-    /// Where a place is in what is shown.
+    /// Where a place of the original is in the shown text.
     fn find(&self, place: Range<usize>) -> SourceSpan {
         let last = self.pieces.partition_point(|(part, _)| part.start <= place.start);
         let Some((part, at)) = self.pieces.get(last.saturating_sub(1)) else {
@@ -120,7 +120,7 @@ impl Shown {
     }
 }
 
-/// The label at another place.
+/// The label, moved to another place.
 pub(crate) fn moved(label: &LabeledSpan, span: SourceSpan) -> LabeledSpan {
     let text = label.label().map(str::to_owned);
     match label.primary() {

@@ -1,4 +1,4 @@
-//! The one expression parser: numbers, ranges of pages, durations.
+//! The one parser of expressions: numbers, ranges of pages, durations.
 //!
 //! ```text
 //! sum     = product { ("+" | "-") product }
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Suffixes are K, M, G, T (powers of 1024) and, for durations, ns, us, ms, s. Every part of the
-//! tree knows where it stands in the scenario's text.
+//! tree knows its place in the scenario's text.
 
 use crate::document::{Value, ValueKind};
 use crate::error::Problem;
@@ -30,23 +30,23 @@ const OPERATORS: Operators<BinaryOp> = &[
     &[("*", BinaryOp::Mul), ("/", BinaryOp::Div), ("%", BinaryOp::Rem)],
 ];
 
-/// An expression.
+/// An expression with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ast {
-    /// What it is.
+    /// The expression itself.
     pub kind: AstKind,
-    /// Where it is.
+    /// Where the expression is.
     pub span: SourceSpan,
 }
 
 /// The kinds of expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AstKind {
-    /// A number, its suffix applied.
+    /// A number with its suffix applied.
     Number(i64),
-    /// A parameter or loop variable.
+    /// The name of a parameter or loop variable.
     Name(String),
-    /// `left op right`
+    /// A binary operation: `left op right`.
     Binary(BinaryOp, Box<Ast>, Box<Ast>),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct RangeAst {
     pub area: String,
     /// Where the name is.
     pub area_span: SourceSpan,
-    /// The pages.
+    /// The pages of the area.
     pub pages: PagesAst,
     /// Where the range is.
     pub span: SourceSpan,
@@ -66,20 +66,20 @@ pub(crate) struct RangeAst {
 /// Which pages of an area.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PagesAst {
-    /// `heap`
+    /// All pages of the area: `heap`.
     All,
-    /// `heap[3]`
+    /// One page: `heap[3]`.
     One(Ast),
-    /// `heap[0..8]`
+    /// Pages from a first one up to an end: `heap[0..8]`.
     Span(Ast, Ast),
 }
 
 /// Which suffixes a number may have.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Suffixes {
-    /// K, M, G, T.
+    /// K, M, G and T.
     Sizes,
-    /// ns, us, ms, s; at least one number must have one.
+    /// ns, us, ms and s. At least one number must have one.
     Times,
 }
 
@@ -205,7 +205,7 @@ fn binary(op: BinaryOp, left: Ast, right: Ast) -> Ast {
     Ast { kind: AstKind::Binary(op, Box::new(left), Box::new(right)), span }
 }
 
-/// Why a number is none.
+/// Why a text is not a number.
 struct NumberError(&'static str, &'static str);
 
 impl NumberError {

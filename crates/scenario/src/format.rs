@@ -1,14 +1,14 @@
-//! `scenario fmt`: the same tokens in a uniform layout.
+//! `scenario fmt`: writes the same tokens in a uniform layout.
 //!
-//! KDL's own printer drops comments, so this one works on the tokens: it changes white space,
-//! line breaks and semicolons, and nothing else. A block that was written on one line stays on one
-//! line if it fits; at most one empty line is kept between two nodes.
+//! KDL's own printer drops comments, so this one works on tokens. It changes white space, line
+//! breaks and semicolons, and nothing else. A block that was written on one line stays on one line
+//! if it fits. At most one empty line is kept between two nodes.
 
 use crate::document::{self, Node};
 use crate::error::Problem;
 use crate::lex::{self, Token, TokenKind};
 
-/// The widest line that a block is kept on.
+/// The widest line on which a block is kept whole.
 const WIDTH: usize = 100;
 const INDENT: &str = "    ";
 
@@ -28,7 +28,7 @@ pub(crate) fn format(text: &str) -> Result<String, Vec<Problem>> {
     }
 }
 
-/// Whether two trees say the same.
+/// Whether two trees have the same content.
 fn same(left: &[Node], right: &[Node]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).all(|(l, r)| {
@@ -41,19 +41,19 @@ fn same(left: &[Node], right: &[Node]) -> bool {
 /// A node, or a comment on a line of its own.
 #[derive(Default)]
 struct Item {
-    /// The words of its line.
+    /// The words of the node's line.
     line: String,
-    /// Its block.
+    /// The node's block.
     block: Option<Block>,
-    /// The `//` comment at its end.
+    /// The `//` comment at the end of the line.
     comment: Option<String>,
-    /// Whether an empty line comes before it.
+    /// Whether an empty line comes before the item.
     spaced: bool,
 }
 
 struct Block {
     items: Vec<Item>,
-    /// Whether it was written on one line.
+    /// Whether the block was written on one line.
     inline: bool,
 }
 
@@ -64,7 +64,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads items up to the closing brace, which is consumed, or to the end.
+    /// Reads items up to the closing brace, which it consumes, or to the end.
     fn block(&mut self) -> Block {
         let mut items: Vec<Item> = Vec::new();
         let (mut inline, mut lines) = (true, 0);
@@ -168,7 +168,7 @@ fn print_block(block: &Block, depth: usize, start: usize, out: &mut String) {
     out.push('}');
 }
 
-/// The block on one line, if it was written so.
+/// The block on one line, if it was written on one.
 fn inline(block: &Block) -> Option<String> {
     if !block.inline {
         return None;

@@ -1,7 +1,7 @@
-//! The table of nodes: which are allowed where, with which arguments and properties.
+//! The table of nodes: which nodes are allowed where, with which arguments and properties.
 //!
-//! Everything that can be checked without knowing a value is checked here, from the table; the
-//! language reference and the tests walk the same table.
+//! This table decides everything that can be checked without knowing a value. The language
+//! reference and the tests walk it too.
 
 use crate::document::Node;
 use crate::error::{Problem, suggest};
@@ -13,35 +13,35 @@ use strum::IntoEnumIterator;
 /// A node of the language.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name.
+    /// The word that the node begins with.
     pub name: &'static str,
-    /// How it is written.
+    /// How the node is written.
     pub usage: &'static str,
-    /// What it does, in one line.
+    /// What the node does, in one line.
     pub doc: &'static str,
-    /// Fewest and most arguments.
+    /// The smallest and the largest number of arguments.
     args: (usize, usize),
-    /// Properties that must be there.
+    /// Properties that the node must have.
     required: &'static [&'static str],
-    /// Properties that may be there.
+    /// Properties that the node may have.
     optional: &'static [&'static str],
     body: Body,
 }
 
-/// What may stand between the braces.
+/// What is allowed between the braces.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Body {
-    /// No braces.
+    /// There are no braces.
     None,
-    /// What a scenario is made of.
+    /// The parts of a scenario.
     Scenario,
-    /// What it needs of the machine.
+    /// What a scenario needs of the machine.
     Machine,
-    /// Operations.
+    /// Operations of a thread.
     Ops,
-    /// What the checker is asked.
+    /// Questions for the checker.
     Litmus,
-    /// Nodes of a table of its own.
+    /// Nodes from this table.
     Of(&'static [Rule]),
 }
 
@@ -58,7 +58,7 @@ impl Body {
     }
 }
 
-/// Shortens the table.
+/// Writes a row of a table in a short form.
 pub(crate) const fn rule(
     name: &'static str,
     args: (usize, usize),
@@ -81,7 +81,7 @@ pub(crate) const fn line(
     rule(name, args, required, optional, Body::None, text)
 }
 
-/// What stands at the top of a file.
+/// What is allowed at the top of a file.
 static TOP: &[Rule] = &[rule(
     "scenario",
     (1, 1),
@@ -91,7 +91,7 @@ static TOP: &[Rule] = &[rule(
     ("scenario \"NAME\" { … }", "A scenario; a file holds one."),
 )];
 
-/// What stands in a scenario.
+/// What is allowed in a scenario.
 #[rustfmt::skip]
 pub static PARTS: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
@@ -102,7 +102,7 @@ pub static PARTS: &[Rule] = &[
         ("machine { … }", "What the scenario needs of the machine.")),
     rule("file", (1, 1), &["fs", "pages"], &["content", "write-pages"], Body::None,
         ("file \"NAME\" fs=\"tmpfs|ext4\" pages=N [content=\"data|holes\"] [write-pages=N]",
-         "A file of the scenario's own, made before anything else happens.")),
+         "A file that belongs to the scenario, created before anything else happens.")),
     rule("thread", (1, 1), &["cpu"], &["count"], Body::Ops,
         ("thread \"NAME\" cpu=N [count=N] { … }", "A thread, pinned to a CPU.")),
     rule("kernel-thread", (1, 1), &["cpu"], &["count"], Body::Ops,
@@ -110,12 +110,12 @@ pub static PARTS: &[Rule] = &[
          "A thread of the kernel (kswapd, khugepaged): it has no address space of its own.")),
     rule("process", (1, 1), &["cpu"], &[], Body::Ops,
         ("process \"NAME\" cpu=N { … }",
-         "A process that begins each time it is forked, as a copy of whoever forks it, and ends after its last operation.")),
+         "A process that begins each time it is forked, as a copy of the process that forks it, and ends after its last operation.")),
     rule("litmus", (0, 0), &[], &[], Body::Litmus,
-        ("litmus { … }", "What the checker is to find in the scenario.")),
+        ("litmus { … }", "What the checker has to find in the scenario.")),
 ];
 
-/// What stands in `machine`.
+/// What is allowed in `machine`.
 #[rustfmt::skip]
 pub static NEEDS: &[Rule] = &[
     rule("cpus", (1, 1), &[], &[], Body::None,
@@ -127,7 +127,7 @@ pub static NEEDS: &[Rule] = &[
     rule("numa-balancing", (1, 1), &[], &[], Body::None,
         ("numa-balancing \"off|on|tiering\"", "What NUMA balancing does.")),
     rule("mglru", (1, 1), &[], &[], Body::None,
-        ("mglru \"on|off\"", "Whether reclaim goes by generations.")),
+        ("mglru \"on|off\"", "Whether reclaim uses the multi-generational LRU.")),
     rule("swap", (1, 1), &["size"], &[], Body::None,
         ("swap \"zram\" size=BYTES", "A swap device of its own.")),
     rule("thp", (1, 1), &[], &[], Body::None,
@@ -137,10 +137,10 @@ pub static NEEDS: &[Rule] = &[
          "Large folios of anonymous memory that are smaller than a huge page.")),
 ];
 
-/// As many arguments as one likes.
+/// Any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// What stands in `litmus`.
+/// What is allowed in `litmus`.
 #[rustfmt::skip]
 pub static LITMUS: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
@@ -169,7 +169,7 @@ const OF_THE_KERNEL: [&str; 8] = [
     "doc",
 ];
 
-/// The operations: calls into the kernel, and what else threads do.
+/// All operations: calls into the kernel, and the other things that threads do.
 pub fn operations() -> impl Iterator<Item = &'static Rule> {
     CALLS.iter().chain(OTHERS)
 }
@@ -190,14 +190,14 @@ static OTHERS: &[Rule] = &[
     rule("sleep", (0, 1), &[], &[], Body::None,
         ("sleep [\"10ms\"]", "Sleeps for a while, or until the scenario ends.")),
     rule("uffd-serve", (0, 0), &["by"], &["from", "to"], Body::None,
-        ("uffd-serve by=\"unprotect|continue|zeropage|copy|move\" [from=\"AREA\" to=\"AREA\"]", "Sleeps until userfaultfd tells of an access and answers: a protected page may be stored to, one that its file has is mapped, one that is not there gets zeros, a copy of them, or a page that is moved there; and sleeps again until the scenario ends.")),
+        ("uffd-serve by=\"unprotect|continue|zeropage|copy|move\" [from=\"AREA\" to=\"AREA\"]", "Sleeps until userfaultfd reports an access, answers it, and sleeps again until the scenario ends: a protected page may then be stored to, a page that its file has is mapped, and a missing page gets zeros, a copy of zeros, or a page that is moved there.")),
     rule("barrier", (1, 1), &[], &[], Body::None,
-        ("barrier \"NAME\"", "Waits until every thread that names the barrier is there.")),
+        ("barrier \"NAME\"", "Waits until every thread that names the barrier has reached it.")),
     rule("repeat", (1, 1), &[], &["as"], Body::Ops,
-        ("repeat N [as=\"VARIABLE\"] { … }", "Does the body N times; the variable counts from 0.")),
+        ("repeat N [as=\"VARIABLE\"] { … }", "Repeats the body N times; the variable counts from 0.")),
     rule("for-each", (1, 1), &["in"], &["stride"], Body::Ops,
         ("for-each \"VARIABLE\" in=\"RANGE\" [stride=N] { … }",
-         "Does the body for each page; the variable is the page's index in its area.")),
+         "Runs the body for each page; the variable is the page's index in its area.")),
     rule("rounds", (1, 1), &[], &["warmup", "as"], Body::Ops,
         ("rounds N [warmup=N] [as=\"VARIABLE\"] { … }",
          "The scenario's rounds: the unit of every figure.")),
@@ -219,7 +219,7 @@ pub(crate) fn check_by(nodes: &[Node], rules: &'static [Rule], problems: &mut Ve
 
 fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut Vec<Problem>) {
     for node in nodes {
-        // A thread's operations may be preceded by `doc` lines of its own.
+        // `doc` lines may come before a thread's operations.
         let extra = PARTS.iter().take(usize::from(doc));
         match rules.iter().copied().chain(extra).find(|r| r.name == node.name) {
             Some(rule) => {
@@ -241,7 +241,7 @@ fn check_all(nodes: &[Node], rules: &[&'static Rule], doc: bool, problems: &mut 
     }
 }
 
-/// What is written for a system call that has no node of its own.
+/// What to write instead of a system call that has no node of its own.
 fn instead_of(call: &str) -> Option<&'static str> {
     Some(match call {
         "fallocate" => {
@@ -252,7 +252,7 @@ fn instead_of(call: &str) -> Option<&'static str> {
     })
 }
 
-/// The operations of a thread of the kernel.
+/// Checks the operations of a thread of the kernel.
 fn check_kernel(nodes: &[Node], problems: &mut Vec<Problem>) {
     for node in nodes {
         let name = node.name.as_str();

@@ -1,53 +1,53 @@
-//! The tokens of a scenario's text.
+//! Splits a scenario's text into tokens.
 //!
-//! Scenarios are a strict subset of KDL 2. The lexer runs before the KDL parser and refuses what
-//! that parser would misread silently (type annotations), would not survive (deep nesting), or
-//! what the formatter could not keep (slash-dash, raw and multi-line strings). What it accepts has
-//! balanced braces, so every token belongs to a known block.
+//! Scenarios are a strict subset of KDL 2. The lexer runs before the KDL parser. It refuses what
+//! that parser would misread silently (type annotations), what it would not survive (deep nesting),
+//! and what the formatter could not keep (slash-dash, raw and multi-line strings). An accepted text
+//! has balanced braces, so every token belongs to a known block.
 
 use crate::error::Problem;
 use crate::excerpt::is_plain;
 use std::ops::Range;
 
-/// The longest text that is read.
+/// The longest text that is read, in bytes.
 pub(crate) const MAX_TEXT_BYTES: usize = 256 * 1024;
 
 /// The deepest nesting of braces and of block comments.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// What a token is.
+/// The kinds of token.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenKind {
     /// A bare word or number.
     Word,
     /// A quoted string, quotes included.
     Text,
-    /// `=`
+    /// The sign `=`.
     Equals,
-    /// `{`
+    /// An opening brace, `{`.
     Open,
-    /// `}`
+    /// A closing brace, `}`.
     Close,
-    /// `;`
+    /// The sign `;`.
     Semicolon,
     /// A line break.
     Newline,
-    /// `// …` without its line break.
+    /// A line comment, `// …`, without its line break.
     LineComment,
-    /// `/* … */`
+    /// A block comment, `/* … */`.
     BlockComment,
 }
 
 /// A token and the bytes that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// What it is.
+    /// The kind of token.
     pub kind: TokenKind,
-    /// Where it is.
+    /// Where the token is, in bytes.
     pub range: Range<usize>,
 }
 
-/// Splits `text` into tokens; white space is dropped.
+/// Splits `text` into tokens and drops white space.
 pub(crate) fn lex(text: &str) -> Result<Vec<Token>, Problem> {
     if text.len() > MAX_TEXT_BYTES {
         let message = format!("the text has {} bytes", text.len());
@@ -79,7 +79,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token>, Problem> {
     }
 }
 
-/// What is wrong with a text that could steer the terminal on which it is shown.
+/// The problem with a text that could steer the terminal on which it is shown.
 pub(crate) fn control_character(text: &str) -> Option<Problem> {
     let steers = |(at, c): &(usize, char)| {
         let line_end = *c == '\r' && text[at + 1..].starts_with('\n');
@@ -111,7 +111,7 @@ impl Lexer<'_> {
         &self.text[self.at..]
     }
 
-    /// Takes `bytes` bytes as a token.
+    /// Takes the next `bytes` bytes as a token.
     fn take(&mut self, kind: TokenKind, bytes: usize) -> Option<Token> {
         let range = self.at..self.at + bytes;
         self.at = range.end;
@@ -224,7 +224,8 @@ impl Lexer<'_> {
     }
 }
 
-/// KDL reads `(x)` as a type annotation and drops it from the value.
+/// The problem with a parenthesis outside a string: KDL reads `(x)` as a type annotation and drops
+/// it from the value.
 fn parenthesis(range: Range<usize>) -> Problem {
     Problem::new(
         range.into(),

@@ -10,11 +10,11 @@
 //! # Ok::<(), needless_scenario::ScenarioError>(())
 //! ```
 //!
-//! The stages, each in its own file: `lex` (tokens, what KDL may not hold), `document`
-//! (the strict layer over KDL), [`grammar`] (the table of nodes), `params`, `areas` (addresses),
-//! `ops` (operations), `litmus` (what the checker is asked), with `expr` and `scope` for the
-//! expressions in strings. [`study`] reads studies. No text, however
-//! bad, makes any of them panic; `exercise` is the body of the fuzz target that checks this. [`random`] draws scenarios.
+//! Each stage has its own file: `lex` (tokens, and what KDL may not contain), `document` (the
+//! strict layer over KDL), [`grammar`] (the table of nodes), `params`, `areas` (addresses), `ops`
+//! (operations) and `litmus` (questions for the checker). `expr` and `scope` handle the expressions
+//! in strings. [`study`] reads studies. [`random`] draws scenarios. No text, however bad, makes any
+//! of them panic: `exercise` is the body of the fuzz target that checks this.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -52,25 +52,25 @@ use needless_model::program::Program;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-/// A scenario's text.
+/// A scenario's text, with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The file's path, or the name of the built-in.
     pub name: String,
-    /// The text.
+    /// The text itself.
     pub text: String,
-    /// Values for parameters that [`Settings`] leave open: those of a built-in alias. Where there
-    /// are any, the program takes its name from [`Source::name`].
+    /// Values for parameters that [`Settings`] leave open: those of a built-in alias. If there are
+    /// any, the program takes its name from [`Source::name`].
     pub presets: Settings,
 }
 
 impl Source {
-    /// A text that is told under `name` in problems.
+    /// A text that problems call `name`.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
         Source { name: name.into(), text: text.into(), presets: Settings::default() }
     }
 
-    /// The text itself, unless a control character is in it.
+    /// Returns the source, unless its text has a control character.
     pub fn plain(self) -> Result<Source, ScenarioError> {
         match lex::control_character(&self.text) {
             Some(problem) => Err(ScenarioError::invalid(&self.name, &self.text, vec![problem])),
@@ -79,18 +79,18 @@ impl Source {
     }
 }
 
-/// Values for parameters, as text: `--set name=value`.
+/// Values of parameters, as text: `--set name=value`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings(pub BTreeMap<String, String>);
 
 impl Settings {
-    /// Reads `name=value` words; gives back the first word that is none.
+    /// Reads words of the form `name=value`. The error is the first word that has another form.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Settings, String> {
         let pair = |word: &'a str| word.split_once('=').ok_or_else(|| word.to_owned());
         words.into_iter().map(pair).collect()
     }
 
-    /// Whether there are none.
+    /// Whether no value is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -102,9 +102,9 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Settings {
     }
 }
 
-/// Loads a built-in by its name, else a file by its path.
+/// Loads the built-in of this name, else the file at this path.
 ///
-/// A file of the same name as a built-in is reached as `./NAME`.
+/// A file with the name of a built-in is reached as `./NAME`.
 pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
     if let Some(source) = builtin::find(path_or_name) {
         return Ok(source);
@@ -129,12 +129,12 @@ pub fn load(path_or_name: &str) -> Result<Source, ScenarioError> {
     }
 }
 
-/// Compiles a scenario with these parameters, for pages and page tables of x86-64's sizes.
+/// Compiles a scenario with these parameters. Pages and page tables have x86-64's sizes.
 pub fn compile(source: &Source, settings: &Settings) -> Result<Program, ScenarioError> {
     compile_for(source, settings, &X86_64)
 }
 
-/// Compiles a scenario with these parameters; its areas are laid out for `arch`.
+/// Compiles a scenario with these parameters and lays out its areas for `arch`.
 pub fn compile_for(
     source: &Source,
     settings: &Settings,
@@ -143,7 +143,7 @@ pub fn compile_for(
     compile::compile(source, settings, arch).map(|c| c.program)
 }
 
-/// Compiles a scenario with these parameters, and reads what the checker is to find in it.
+/// Compiles a scenario with these parameters, and reads what the checker should find in it.
 pub fn litmus(
     source: &Source,
     settings: &Settings,
@@ -151,8 +151,9 @@ pub fn litmus(
     compile::compile(source, settings, &X86_64).map(|c| (c.program, c.litmus))
 }
 
-/// Compiles a scenario for `arch` with these parameters and this number of rounds, if not its own, and runs
-/// it in the model for a moment: what no kernel does is an error, with its place.
+/// Compiles a scenario for `arch` with these parameters, and with `rounds` instead of its own
+/// number of rounds if that is given. Then runs it in the model for a moment. What no kernel does
+/// is an error that points at its place.
 pub fn rehearsed(
     source: &Source,
     settings: &Settings,
@@ -169,23 +170,23 @@ pub fn rehearsed(
     }
 }
 
-/// Compiles a scenario with its defaults and says how large it is.
+/// Compiles a scenario with its defaults and returns its size.
 pub fn check(source: &Source) -> Result<Summary, ScenarioError> {
     compile(source, &Settings::default()).map(|program| Summary::of(&program))
 }
 
-/// What the scenario says of itself.
+/// Returns the scenario's description of itself.
 pub fn describe(source: &Source) -> Result<Description, ScenarioError> {
     compile::compile(source, &Settings::default(), &X86_64).map(|c| c.description)
 }
 
-/// The text in its uniform layout, comments kept. Formatting twice changes nothing.
+/// Writes the text in its uniform layout and keeps comments. Formatting twice changes nothing.
 pub fn format(source: &Source) -> Result<String, ScenarioError> {
     format::format(&source.text)
         .map_err(|problems| ScenarioError::invalid(&source.name, &source.text, problems))
 }
 
-/// Puts any text through every stage; panics only where a stage breaks its promise.
+/// Puts any text through every stage. Panics only where a stage breaks its promise.
 ///
 /// This is the body of the fuzz target.
 #[doc(hidden)]

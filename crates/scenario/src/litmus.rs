@@ -1,7 +1,8 @@
-//! The `litmus` node: what the checker is to find in a scenario.
+//! The `litmus` node: what the checker should find in a scenario.
 //!
-//! `safe` names the kernel rows on which every property must hold, those of `forbid` because their
-//! case occurred and not for want of it, and every observation be as it says; each `fails` names a row that must fail, by one property.
+//! `safe` names the kernel rows on which every property must hold. There, the case of each `forbid`
+//! property must occur, so that the property does not hold for want of it, and every observation
+//! must be as expected. Each `fails` names a row that must violate one property.
 
 use crate::compile::label;
 use crate::document::{Node, Value};
@@ -12,27 +13,28 @@ use needless_model::kernels::{KernelRow, RowError};
 use needless_model::policy::{POLICIES, UnknownPolicy};
 use needless_model::property::Property;
 
-/// What the checker is to find in a scenario.
+/// What the checker should find in a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Litmus {
-    /// The properties that the test is about: all must hold, and the cases of these must occur.
+    /// The properties that the test is about. All properties must hold, and the cases of these ones
+    /// must occur.
     pub forbid: Vec<Property>,
-    /// What loads may return.
+    /// Which values loads may return.
     pub observations: Vec<Condition>,
-    /// The kernel rows on which it must hold.
+    /// The kernel rows on which the scenario must hold.
     pub safe: Vec<String>,
-    /// The kernel rows that must fail.
+    /// The kernel rows on which the scenario must fail.
     pub fails: Vec<Failing>,
 }
 
 /// Whether loads can return certain values, all at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Its name.
+    /// The condition's name.
     pub name: String,
-    /// What is observed if all of them hold.
+    /// The loads and values that all have to hold at once.
     pub clauses: Vec<Clause>,
-    /// Whether that can be.
+    /// Whether that may be observed.
     pub expect: Expect,
 }
 
@@ -41,38 +43,43 @@ pub struct Condition {
 pub struct Clause {
     /// The number of the load's operation.
     pub load: u32,
-    /// The number of the operation of the store that wrote the value; `None`: zero.
+    /// The number of the store's operation that wrote the value. `None` means zero.
     pub value: Option<u32>,
 }
 
 /// How often something is observed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// In no interleaving.
+    /// It is observed in no interleaving.
     Never,
-    /// In at least one, not in all.
+    /// It is observed in at least one interleaving, but not in all.
     Sometimes,
 }
 
 /// A kernel row that must fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// The row, as in `model:ROW`.
+    /// The row, written as in `model:ROW`.
     pub row: String,
-    /// The property that it violates.
+    /// The property that the row violates.
     pub violates: Property,
-    /// What is wrong with it; empty if the scenario does not say.
+    /// What is wrong with the row. Empty if the scenario does not say.
     pub doc: String,
 }
 
-/// Reads the `litmus` node, if there is one; `named` are the loads and stores that it may name.
+/// Reads the `litmus` node, if there is one. `named` lists the loads and stores that it may name.
 pub(crate) fn read(nodes: &[&Node], named: &[Named]) -> Result<Option<Litmus>, Vec<Problem>> {
     let (first, rest) = match nodes {
         [] => return Ok(None),
         [first, rest @ ..] => (first, rest),
     };
     if let Some(second) = rest.first() {
-        return Err(vec![twice("litmus", second.span, first.span, "put all of it into one block")]);
+        return Err(vec![twice(
+            "litmus",
+            second.span,
+            first.span,
+            "put everything into one block",
+        )]);
     }
     let mut reader = Reader { named, rows: Vec::new(), problems: Vec::new() };
     let litmus = reader.litmus(first);
@@ -80,14 +87,14 @@ pub(crate) fn read(nodes: &[&Node], named: &[Named]) -> Result<Option<Litmus>, V
 }
 
 fn twice(name: &str, again: SourceSpan, first: SourceSpan, help: &str) -> Problem {
-    Problem::new(again, format!("`{name}` is there twice"), "again here")
+    Problem::new(again, format!("`{name}` is given twice"), "again here")
         .also(first, "first here")
         .help(help)
 }
 
 struct Reader<'a> {
     named: &'a [Named],
-    /// The rows so far: names and where they are.
+    /// The rows named so far, and where they are.
     rows: Vec<(&'a str, SourceSpan)>,
     problems: Vec<Problem>,
 }
@@ -105,7 +112,7 @@ impl<'a> Reader<'a> {
         let mut names = Vec::new();
         for part in node.children() {
             match part.name.as_str() {
-                // For readers of the scenario.
+                // `doc` lines are for readers of the scenario.
                 "doc" => _ = self.keep(part.args[0].text("a sentence")),
                 "forbid" => litmus.forbid = self.forbid(&part.args),
                 "safe" => {
@@ -125,14 +132,14 @@ impl<'a> Reader<'a> {
         }
         if self.rows.is_empty() && self.problems.is_empty() {
             self.problems.push(
-                Problem::new(node.span, "the litmus test says nothing of any kernel", "this one")
+                Problem::new(node.span, "the litmus test names no kernel row", "this one")
                     .help("add safe \"6.12\", or fails \"6.12,POLICY=VALUE\" violates=\"P1\""),
             );
         }
         litmus
     }
 
-    /// Puts a problem aside.
+    /// Records a problem and returns the result without it.
     fn keep<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
@@ -160,7 +167,7 @@ impl<'a> Reader<'a> {
         properties
     }
 
-    /// A kernel row that the node has not named before.
+    /// Reads a kernel row that the node has not named before.
     fn row(&mut self, value: &'a Value) -> Result<String, Problem> {
         let name = value.text("a kernel row")?;
         if let Err(error) = KernelRow::parse(name) {
@@ -212,14 +219,14 @@ impl<'a> Reader<'a> {
         for part in text.split(AND) {
             let span = when.at(start..start + part.len());
             let Some((left, right)) = part.split_once('=') else {
-                return Err(Problem::new(span, "no observation", "this part")
+                return Err(Problem::new(span, "not an observation", "this part")
                     .help("write LOAD=STORE or LOAD=zero, several of them joined by ` and `"));
             };
             let value = when.at(start + left.len() + 1..start + part.len());
             let left_span = when.at(start..start + left.len());
             let load = self.access(left, left_span, false)?;
             if clauses.iter().any(|clause| clause.load == load) {
-                return Err(Problem::new(left_span, format!("`{left}` is there twice"), "again")
+                return Err(Problem::new(left_span, format!("`{left}` is given twice"), "again")
                     .help("a load returns one value"));
             }
             let store = if right == ZERO { None } else { Some(self.access(right, value, true)?) };
@@ -229,7 +236,7 @@ impl<'a> Reader<'a> {
         Ok(clauses)
     }
 
-    /// The operation of the load or store of that name.
+    /// The operation's number of the load or store with this name.
     fn access(&self, name: &str, span: SourceSpan, store: bool) -> Result<u32, Problem> {
         let (kind, verb) = if store { ("store", "write") } else { ("load", "read") };
         let Some(named) = self.named.iter().find(|named| named.name == name) else {
@@ -246,20 +253,20 @@ impl<'a> Reader<'a> {
         if named.store == store {
             return Ok(named.op);
         }
-        Err(Problem::new(span, format!("`{name}` is no {kind}"), "here")
+        Err(Problem::new(span, format!("`{name}` is not a {kind}"), "here")
             .also(named.span, "named here")
             .help("write LOAD=STORE: a `read` on the left, a `write` or zero on the right"))
     }
 }
 
-/// Joins clauses.
+/// The word that joins clauses.
 const AND: &str = " and ";
 
 /// The words for expectations.
 const EXPECTATIONS: [(&str, Expect); 2] =
     [("never", Expect::Never), ("sometimes", Expect::Sometimes)];
 
-/// The property that `value` numbers.
+/// The property that has the number in `value`.
 fn property(value: &Value) -> Result<Property, Problem> {
     let number = value.text("a property's number")?;
     Property::parse(number).ok_or_else(|| {
@@ -269,7 +276,7 @@ fn property(value: &Value) -> Result<Property, Problem> {
     })
 }
 
-/// What helps against a kernel row that is none.
+/// The help for a kernel row that does not exist.
 fn remedy(error: &RowError) -> String {
     match error {
         RowError::UnknownKernel { name } => {

@@ -1,4 +1,4 @@
-//! Files: what `file` declares, and how `map` names one.
+//! Files: `file` declares one, and `map` names one.
 
 use crate::compile::label;
 use crate::document::Node;
@@ -11,15 +11,15 @@ use needless_model::program::{
     MAX_WRITE_PAGES,
 };
 
-/// The most files.
+/// The largest number of files in one scenario.
 const MAX_FILES: usize = 64;
 
 /// The files of a scenario.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// In the order of the text.
+    /// The files in the order of the text.
     pub list: Vec<FileSpec>,
-    /// Where they are declared.
+    /// The place of each declaration.
     spans: Vec<SourceSpan>,
 }
 
@@ -52,7 +52,7 @@ impl Files {
         let pages = scope.number_in(pages, "the number of pages", 1..=MAX_FILE_PAGES as i64)?;
         let content = node.prop("content").map(|value| {
             word_of(value, "content", &Content::ALL).map_err(|problem| {
-                problem.help("data or holes; pages that nobody has mapped leave memory by fadvise \"FILE\" advice=\"dontneed\", and are read again")
+                problem.help("data or holes; fadvise \"FILE\" advice=\"dontneed\" removes pages that nobody maps from memory, so that they are read again")
             })
         });
         let content = content.transpose()?.unwrap_or(Content::Data);
@@ -80,7 +80,7 @@ impl Files {
         self.list.iter().position(|file| file.name == name)
     }
 
-    /// The number of the file of that name, which is written there.
+    /// The number of the file `name`, which is written at `span`.
     pub fn named(&self, name: &str, span: SourceSpan) -> Result<u16, Problem> {
         self.find(name).map(|number| number as u16).ok_or_else(|| {
             let problem = Problem::new(span, format!("there is no file `{name}`"), "this name");
@@ -92,7 +92,7 @@ impl Files {
         })
     }
 
-    /// What an area of so many pages is of, by the node that declares it.
+    /// The backing of an area of `pages` pages, from the node that declares the area.
     pub fn backing(&self, node: &Node, pages: u64, scope: &Scope) -> Result<Backing, Problem> {
         let words = [("anonymous", Backing::Anonymous), ("shared", Backing::Shared)];
         let said = node.prop("backing").map(|value| word_of(value, "backing", &words));
@@ -106,7 +106,7 @@ impl Files {
             };
         };
         if let (Some(Backing::Anonymous), Some(backing)) = (said, node.prop("backing")) {
-            return Err(Problem::new(backing.span, "a file is no anonymous memory", "this word")
+            return Err(Problem::new(backing.span, "a file is not anonymous memory", "this word")
                 .also(written.span, "the file")
                 .help(
                     "leave backing= out for a private mapping; backing=\"shared\" for a shared one",
@@ -123,7 +123,7 @@ impl Files {
             let message = format!("the area needs {pages} pages of `{name}` from page {first} on");
             return Err(Problem::new(written.span, message, "this file")
                 .also(self.spans[number], &format!("has {size} pages"))
-                .help("map fewer pages, or make the file larger: an access behind a file's end is a SIGBUS"));
+                .help("map fewer pages, or make the file larger: an access beyond a file's end raises SIGBUS"));
         }
         let fs = self.list[number].fs;
         let mapping = FileMapping { file: number as u16, fs, first, shared: said.is_some() };

@@ -1,8 +1,8 @@
 //! Lowers the operations of threads.
 //!
 //! Loop variables get slots by nesting depth, each thread from 0. Operations are numbered in the
-//! order of the text, a block before its body. What is refused here is what could not run, or
-//! would never end.
+//! order of the text, a block before its body. This stage refuses operations that could not run and
+//! operations that would never end.
 
 mod answers;
 mod calls;
@@ -33,53 +33,53 @@ use needless_model::program::{
 };
 use needless_model::userfaultfd::Features;
 
-/// The most operations of a scenario, all threads together.
+/// The largest number of operations in a scenario, of all threads together.
 const MAX_OPS: usize = 60_000;
-/// The most rounds, and the most repetitions by a constant.
+/// The largest number of rounds, and of repetitions by a constant.
 const MAX_COUNT: i64 = 1_000_000_000;
 
-/// What lowering gathers from all threads.
+/// The state that lowering gathers from all threads.
 pub(crate) struct Lowering<'a> {
     areas: &'a Areas,
     files: &'a Files,
     /// What the scenario asks of the machine.
     machine: &'a MachineNeeds,
-    /// The processes that are forked, by name; the first one has number 1.
+    /// The names of the forked processes. The first name belongs to process 1.
     processes: &'a [String],
-    /// Whose operations are lowered.
+    /// The process of the thread that is being lowered.
     own_process: ProcessId,
-    /// Parameters, then the names of the place that is lowered.
+    /// The parameters, then the names that are visible at the current place.
     scope: Scope,
     thread: ThreadId,
-    /// Blocks around the place that is lowered.
+    /// The blocks around the current place.
     blocks: Vec<Block>,
-    /// The `rounds` node, once found.
+    /// The `rounds` node, once it is found.
     pub rounds: Option<SourceSpan>,
-    /// See [`needless_model::program::Program`].
+    /// The program's texts (see [`needless_model::program::Program`]).
     pub texts: Vec<String>,
-    /// Where the operations of these texts are.
+    /// The places of the operations that these texts belong to.
     pub places: Vec<SourceSpan>,
-    /// The same.
+    /// The program's marks (see [`needless_model::program::Program`]).
     pub marks: Vec<String>,
-    /// The same.
+    /// The program's barriers (see [`needless_model::program::Program`]).
     pub barriers: Vec<Barrier>,
-    /// The same.
+    /// The program's number of slots (see [`needless_model::program::Program`]).
     pub slots: u8,
     /// The loads and stores that have names.
     pub named: Vec<Named>,
-    /// The features of userfaultfd, and where they were named first.
+    /// The features of the current userfaultfd, and where the scenario named them first.
     uffd: Option<(Features, SourceSpan)>,
-    /// Where other features were named first, and those before.
+    /// Where other features were named first, and where the features before them were named.
     other_features: Option<(SourceSpan, SourceSpan)>,
-    /// Where it is served.
+    /// Where the userfaultfd is served.
     serves: Option<SourceSpan>,
     /// The pins, and where they are used.
     pins: Pins,
-    /// What is wrong.
+    /// The problems found so far.
     pub problems: Vec<Problem>,
 }
 
-/// A block that operations may be in.
+/// A block that may be around operations.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Block {
     Loop,
@@ -117,7 +117,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Lowers one thread of that process, for which the names of `scope` hold.
+    /// Lowers one thread of this process. The names of `scope` are visible in it.
     pub fn thread(
         &mut self,
         (thread, process): (ThreadId, ProcessId),
@@ -130,7 +130,7 @@ impl<'a> Lowering<'a> {
         ops
     }
 
-    /// Maps and writes the neighbours, before anything else happens.
+    /// Maps and writes the neighbours. This comes before everything else.
     fn neighbours(&mut self) -> Vec<Op> {
         let areas = self.areas;
         let mut ops = Vec::new();
@@ -174,7 +174,7 @@ impl<'a> Lowering<'a> {
         ops
     }
 
-    /// One operation; `None` if there is nothing to do.
+    /// Lowers one operation. Returns `None` if there is nothing to do.
     fn op(&mut self, node: &Node, last: bool) -> Result<Option<OpKind>, Problem> {
         if let Some(kind) = calls::named(&node.name) {
             return Ok(Some(OpKind::Call(self.call(kind, node, last)?)));
@@ -226,10 +226,12 @@ impl<'a> Lowering<'a> {
         if let Some(prop) = node.props.iter().find(|p| refused.contains(&p.name.as_str())) {
             return Err(Problem::new(
                 prop.span,
-                format!("`{}` has no use here", prop.name),
+                format!("`{}` is not used here", prop.name),
                 "this one",
             )
-            .help("stride= goes with ascending order, seed= and count= with order=\"random\""));
+            .help(
+                "stride= belongs to ascending order, seed= and count= belong to order=\"random\"",
+            ));
         }
         if let Some(name) = needed.iter().find(|name| node.prop(name).is_none()) {
             return Err(Problem::new(node.span, format!("random order needs {name}="), "this one")
@@ -257,15 +259,16 @@ impl<'a> Lowering<'a> {
         Ok(OpKind::Sleep { duration_ns: Some(duration.expr) })
     }
 
-    /// A userfaultfd is closed, so that another one can be made, only where nobody else has it.
+    /// Checks the features. Naming other ones closes the userfaultfd and makes another one. That is
+    /// refused if a thread serves the first one, or if a forked process has it as well.
     pub(crate) fn check_userfaultfd(&mut self) {
         let Some((place, first)) = self.other_features else { return };
         let help = match self.serves {
             Some(_) => {
-                "somebody sleeps by it (`uffd-serve`): name the same features wherever it registers something"
+                "a thread serves it (`uffd-serve`): name the same features in every uffdio_register"
             }
             None if !self.processes.is_empty() => {
-                "a process that is forked has it as well: name the same features wherever it registers something"
+                "a forked process has it, too: name the same features in every uffdio_register"
             }
             None => return,
         };
@@ -273,7 +276,7 @@ impl<'a> Lowering<'a> {
         self.problems.push(problem.also(first, "first here").help(help));
     }
 
-    /// One thread of the first process serves its userfaultfd.
+    /// Checks that the node may serve userfaultfd: one thread of the first process may.
     fn may_serve(&mut self, node: &Node) -> Result<(), Problem> {
         if self.own_process != ProcessId::FIRST {
             return Err(Problem::new(
@@ -285,15 +288,13 @@ impl<'a> Lowering<'a> {
         }
         match self.serves.replace(node.span) {
             None => Ok(()),
-            Some(first) => {
-                Err(Problem::new(node.span, "there is somebody who serves already", "here")
-                    .also(first, "first here")
-                    .help("one thread answers all"))
-            }
+            Some(first) => Err(Problem::new(node.span, "another thread serves already", "here")
+                .also(first, "first here")
+                .help("one thread answers all accesses")),
         }
     }
 
-    /// An operation that ends with the scenario.
+    /// Checks the place of an operation that lasts until the scenario ends.
     fn forever(&self, node: &Node, last: bool, kind: OpKind) -> Result<OpKind, Problem> {
         let (label, help) = if self.thread.0 == 0 {
             ("in the first thread", "the scenario ends with its first thread; use another one")
@@ -343,7 +344,7 @@ fn write_access(node: &Node) -> Result<Access, Problem> {
     zero.unwrap_or(Ok(Access::Write))
 }
 
-/// The property's word, one of a closed set.
+/// Reads a property whose value is one word of a closed set.
 pub(crate) fn word<T: Copy>(node: &Node, prop: &str, words: &[(&str, T)]) -> Result<T, Problem> {
     match node.prop(prop) {
         Some(value) => word_of(value, prop, words),
@@ -352,7 +353,7 @@ pub(crate) fn word<T: Copy>(node: &Node, prop: &str, words: &[(&str, T)]) -> Res
     }
 }
 
-/// The value's word, one of a closed set.
+/// Reads a value that is one word of a closed set.
 pub(crate) fn word_of<T: Copy>(
     value: &Written,
     what: &str,

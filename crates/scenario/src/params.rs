@@ -1,7 +1,8 @@
-//! Parameters: defaults in the text, values from the command line.
+//! Parameters: their defaults in the text, and values from the command line.
 //!
-//! A value comes from `--set`, else from the preset of a built-in alias, else from the default.
-//! Problems with the former two point into a text `name=value …` that stands for the settings.
+//! A value comes from `--set`, else from the preset of a built-in alias, else from the default. A
+//! problem with one of the first two points into a text `name=value …` that represents the
+//! settings.
 
 use crate::Settings;
 use crate::compile::Failure;
@@ -12,12 +13,12 @@ use crate::scope::Scope;
 use crate::tokens::is_name;
 use std::collections::BTreeMap;
 
-/// The parameters of a scenario, their values decided.
+/// The parameters of a scenario, with their values decided.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters {
-    /// What a reader is told of them.
+    /// The parameters as a reader sees them.
     pub described: Vec<Parameter>,
-    /// Their values.
+    /// The names and values.
     pub scope: Scope,
 }
 
@@ -74,7 +75,7 @@ impl Parameters {
     }
 }
 
-/// A name that is well formed, free and not reserved.
+/// Reads a name that is well formed, not used yet and not reserved.
 pub(crate) fn new_name<'a>(
     value: &'a Value,
     what: &str,
@@ -86,12 +87,8 @@ pub(crate) fn new_name<'a>(
             .help("names are letters, digits and `_`, not a digit first; `index` is reserved"));
     }
     if scope.has(name) {
-        return Err(Problem::new(
-            value.span,
-            format!("`{name}` has a meaning already"),
-            "used again",
-        )
-        .help("choose another name"));
+        return Err(Problem::new(value.span, format!("`{name}` is in use already"), "used again")
+            .help("choose another name"));
     }
     Ok(name)
 }
@@ -99,13 +96,13 @@ pub(crate) fn new_name<'a>(
 /// The settings and presets of one compilation, as values with positions.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// All of them, as a text.
+    /// All settings and presets, as one text.
     pub text: String,
     values: BTreeMap<String, Value>,
 }
 
 impl Given {
-    /// Settings, and presets for what they leave open.
+    /// Combines the settings with the presets that they leave open.
     pub fn new(settings: &Settings, presets: &Settings) -> Given {
         let mut given = Given { text: String::new(), values: BTreeMap::new() };
         let mut merged = presets.0.clone();

@@ -1,8 +1,8 @@
-//! The rehearsal: a program is run in the model, for a moment, before anything else runs it.
+//! The rehearsal: the program runs in the model for a moment before it runs anywhere else.
 //!
-//! What no kernel does (an access to what is not mapped, a second `map` in the same place, threads
-//! that wait for each other for good) is then an error of the text, with its place, on every target.
-//! What comes later than the moment lasts is not seen.
+//! So anything that no kernel does is an error of the text, with its place, on every target: an
+//! access to unmapped memory, a second `map` in the same place, threads that wait for each other
+//! forever. The rehearsal does not see what happens after that moment.
 
 use crate::compile::Compiled;
 use crate::error::Problem;
@@ -13,13 +13,13 @@ use needless_model::program::Advice;
 use needless_model::run::Round;
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
 
-/// Looks (see [`Watch::look`]) that the moment lasts.
+/// The moment lasts this many looks (see [`Watch::look`]).
 const LOOKS: u32 = 2;
 
-/// Bytes of memory that the rehearsal may take.
+/// The memory that the rehearsal may take, in bytes.
 const MEMORY: u64 = 48 << 20;
 
-/// Ends the run after a moment.
+/// Ends the run after the given number of looks.
 struct Moment(u32);
 
 impl Watch for Moment {
@@ -31,18 +31,18 @@ impl Watch for Moment {
     }
 }
 
-/// What the program does wrong on the newest kernel, which has every operation.
+/// The problems that the program has on the newest kernel, which has every operation.
 pub(crate) fn rehearse(compiled: &Compiled) -> Result<(), Vec<Problem>> {
     let Some(row) = KernelRow::all().pop() else { return Ok(()) };
     let options = SimOptions { memory: MEMORY, ..SimOptions::default() };
     match sim::run_with(&compiled.program, &row, &options, &mut Moment(LOOKS)) {
-        // Threads of a litmus test may come too late to what another one unmaps.
+        // Threads of a litmus test may come too late to memory that another thread unmaps.
         Err(SimError::Signal { .. } | SimError::BehindEnd { .. } | SimError::Poisoned { .. })
             if compiled.litmus.is_some() =>
         {
             Ok(())
         }
-        // A litmus test's huge pages are those of the checker's machine, which are smaller.
+        // A litmus test is written for the checker's machine, whose huge pages are smaller.
         Err(SimError::Call { .. })
             if compiled.litmus.is_some() && compiled.program.advises(&[Advice::Collapse]) =>
         {
@@ -61,31 +61,31 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
                 let (label, help) = match waiting.for_process {
                     _ if waiting.for_answer => (
                         "nobody answers",
-                        "add a thread that does: thread \"handler\" cpu=1 { uffd-serve by=\"copy\" }; or features=\"async\"",
+                        "add a thread that answers: thread \"handler\" cpu=1 { uffd-serve by=\"copy\" }; or features=\"async\"",
                     ),
                     true => (
                         "it does not end",
-                        "a process ends after its last operation, and never if that is spin or sleep",
+                        "a process ends after its last operation; it never ends if that is spin or sleep",
                     ),
                     false => (
-                        "nobody else comes",
-                        "every thread that names a barrier has to come as often as the others",
+                        "the others do not come",
+                        "every thread that names a barrier has to reach it as often as the others",
                     ),
                 };
-                Problem::new(place(waiting.op), format!("{waiting} for good"), label).help(help)
+                Problem::new(place(waiting.op), format!("{waiting} forever"), label).help(help)
             };
             return waiting.iter().map(one).collect();
         }
         SimError::Signal { op, .. } => {
-            (op, "not allowed", "map the pages before, with a protection that allows the access")
+            (op, "not allowed", "map the pages first, with a protection that allows the access")
         }
         SimError::BehindEnd { op, .. } => (
             op,
-            "behind the end",
-            "stay before the file's end, or make the file longer before: ftruncate \"FILE\" pages=N",
+            "beyond the end",
+            "stay before the file's end, or make the file longer first: ftruncate \"FILE\" pages=N",
         ),
         SimError::Poisoned { op, .. } => {
-            (op, "poisoned", "take the poison away before: madvise \"RANGE\" advice=\"dontneed\"")
+            (op, "poisoned", "remove the poison first: madvise \"RANGE\" advice=\"dontneed\"")
         }
         SimError::Refused { op, help, .. } => (op, "no kernel does this", *help),
         SimError::Call { op, errno: Errno::Eexist, .. } if op.text.starts_with("map ") => (
@@ -97,7 +97,7 @@ fn problems(error: &SimError, places: &[SourceSpan]) -> Vec<Problem> {
             (op, "fails here", "wait for the process before it is forked again: wait \"PROCESS\"")
         }
         SimError::Call { op, .. } => {
-            (op, "fails here", "see what is mapped when the operation runs")
+            (op, "fails here", "check what is mapped when the operation runs")
         }
         SimError::Expr { op, .. } => {
             (op, "here", "loop variables have to stay where the expression has a value")

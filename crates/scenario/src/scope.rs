@@ -1,19 +1,19 @@
-//! What names mean, and what an expression is worth before the scenario runs.
+//! The meaning of names, and the values that expressions have before the scenario runs.
 //!
-//! Parameters are constants; loop variables live in slots. Beside the expression that executors
-//! evaluate, a value carries, where it is linear in loop variables of known bounds, its exact
-//! extremes, so that a range that leaves its area is an error of the text and not of the run.
+//! Parameters are constants; loop variables live in slots. A value has the expression that
+//! executors evaluate. If the value is linear in loop variables with known bounds, it also has its
+//! exact extremes. So a range that leaves its area is an error of the text, not of the run.
 
 use crate::document::Value as Written;
 use crate::error::{Problem, suggest};
 use crate::expr::{Ast, AstKind, Suffixes, parse_number};
 use needless_model::program::{BinaryOp, Expr, ExprError};
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Binding {
     Constant(i64),
-    /// A slot, and its least and greatest value where known.
+    /// A slot, with its least and its greatest value if they are known.
     Slot(u8, Option<(i64, i64)>),
 }
 
@@ -23,16 +23,16 @@ pub(crate) struct Scope {
     bindings: Vec<(String, Binding)>,
 }
 
-/// An expression with names resolved.
+/// An expression whose names are resolved.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
-    /// What executors evaluate.
+    /// The expression that executors evaluate.
     pub expr: Expr,
-    /// The same as a sum, if it is linear.
+    /// The expression as a sum, if it is linear.
     linear: Option<Linear>,
 }
 
-/// `constant + Σ factor · slot`, with each slot's bounds.
+/// A sum `constant + Σ factor · slot`, with the bounds of each slot.
 #[derive(Clone, Debug, PartialEq)]
 struct Linear {
     constant: i128,
@@ -52,12 +52,12 @@ impl Scope {
         self.bindings.push((name.to_owned(), Binding::Constant(value)));
     }
 
-    /// Binds a name to a slot, whose values lie in `bounds` (least, greatest).
+    /// Binds a name to a slot whose values lie in `bounds` (least, greatest).
     pub fn slot(&mut self, name: &str, slot: u8, bounds: Option<(i64, i64)>) {
         self.bindings.push((name.to_owned(), Binding::Slot(slot, bounds)));
     }
 
-    /// Forgets the name bound last.
+    /// Removes the name that was bound last.
     pub fn pop(&mut self) {
         self.bindings.pop();
     }
@@ -99,7 +99,7 @@ impl Scope {
         })
     }
 
-    /// The value of such an expression, which must lie in `range`.
+    /// The value of an expression that may not depend on loop variables and must lie in `range`.
     pub fn number_in(
         &self,
         written: &Written,
@@ -137,18 +137,18 @@ impl Scope {
 }
 
 impl Value {
-    /// A number.
+    /// A constant value.
     pub fn constant(value: i64) -> Value {
         let linear = Linear { constant: i128::from(value), terms: Vec::new() };
         Value { expr: Expr::Const(value), linear: Some(linear) }
     }
 
-    /// `self − right`.
+    /// The difference `self − right`.
     pub fn minus(self, right: Value) -> Value {
         combine(BinaryOp::Sub, self, right)
     }
 
-    /// The number, if it is one.
+    /// The number, if the value is constant.
     pub fn known(&self) -> Option<i64> {
         match self.expr {
             Expr::Const(value) => Some(value),
@@ -156,7 +156,7 @@ impl Value {
         }
     }
 
-    /// Its least and greatest value, both of which are reached; `None` if not known.
+    /// The value's minimum and maximum, both of which are reached. `None` if they are not known.
     pub fn extremes(&self) -> Option<(i128, i128)> {
         let linear = self.linear.as_ref()?;
         let (mut low, mut high) = (linear.constant, linear.constant);

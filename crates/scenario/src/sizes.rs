@@ -1,5 +1,6 @@
-//! Scenarios whose sizes are drawn, up to the largest that there are: no run of them may take more
-//! memory than it is given, or go on for ever. The body of the fuzz target `sizes`, and of a test.
+//! Draws scenarios with sizes up to the largest that are allowed. No run of them may take more
+//! memory than it is given, or go on forever. This is the body of the fuzz target `sizes`, and of a
+//! test.
 
 use crate::{Settings, Source, rehearsed};
 use needless_model::arch::X86_64;
@@ -8,8 +9,8 @@ use needless_model::run::Round;
 use needless_model::sim::{self, Look, SimError, SimOptions, Watch};
 use std::fmt::Write;
 
-/// What fills page tables, frames, swap space or logs; `R` is a range of the first area, `S` one of
-/// the second.
+/// Operations that fill page tables, frames, swap space or logs. `R` is a range of the first area,
+/// `S` a range of the second.
 const OPERATIONS: [&str; 26] = [
     "madvise \"R\" advice=\"guard-install\"",
     "madvise \"R\" advice=\"guard-remove\"",
@@ -39,11 +40,11 @@ const OPERATIONS: [&str; 26] = [
     "write \"S\"",
 ];
 
-/// Bytes of memory that a run may take, and looks that it may last.
+/// The bytes of memory that a run may take, and the number of looks that it may last.
 const MEMORY: u64 = 16 << 20;
 const LOOKS: u32 = 24;
 
-/// Takes bytes one after the other; zeros when they are all taken.
+/// Takes bytes one after the other, and zeros when none are left.
 struct Drawn<'a>(&'a [u8]);
 
 impl Drawn<'_> {
@@ -55,14 +56,14 @@ impl Drawn<'_> {
         usize::from(byte) % most
     }
 
-    /// As many pages as a power of two, or around one.
+    /// A number of pages that is a power of two, or close to one.
     fn size(&mut self) -> u64 {
         let (order, more) = (self.below(36), self.below(4) as u64);
         (1_u64 << order).saturating_add(more).saturating_sub(1).clamp(1, 1 << 35)
     }
 }
 
-/// A text with drawn sizes, and the row that it is run on.
+/// A text with drawn sizes, and the row that it runs on.
 fn text(drawn: &mut Drawn<'_>) -> (String, KernelRow) {
     let rows = KernelRow::all();
     let row = rows[drawn.below(rows.len())].clone();
@@ -86,7 +87,7 @@ fn text(drawn: &mut Drawn<'_>) -> (String, KernelRow) {
     (text, row)
 }
 
-/// Ends a run after a while.
+/// Ends a run after the given number of looks.
 struct While(u32);
 
 impl Watch for While {
@@ -98,11 +99,11 @@ impl Watch for While {
     }
 }
 
-/// Draws a scenario by these bytes and runs it in the model, with little memory. Whether it was
-/// run.
+/// Draws a scenario from these bytes and runs it in the model with little memory. Returns whether
+/// it ran.
 ///
 /// # Panics
-/// The model contradicts itself for want of memory.
+/// Panics if the model contradicts itself for want of memory.
 #[doc(hidden)]
 pub fn exercise_sizes(bytes: &[u8]) -> bool {
     let (text, row) = text(&mut Drawn(bytes));

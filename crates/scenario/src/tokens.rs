@@ -1,59 +1,60 @@
-//! What expressions of scenarios and formulas of studies have in common: numbers, names and signs, errors that
-//! point at one of them, and operators that bind to the left.
+//! The common part of the expressions of scenarios and the formulas of studies: numbers, names and
+//! signs, errors that point at one of them, and operators that bind to the left.
 
 use crate::document::Value;
 use crate::error::Problem;
 use std::ops::Range;
 
-/// The most tokens that one text may have. It bounds the depth of the tree and with it every recursion over it.
+/// The largest number of tokens in one text. It bounds the depth of the tree, and so every
+/// recursion over the tree.
 pub(crate) const MAX_TOKENS: usize = 200;
 
-/// What a kind of text is made of.
+/// The rules for the tokens of one kind of text.
 pub(crate) struct Syntax {
-    /// What it is called, with its article.
+    /// What this kind of text is called, with its article.
     pub what: &'static str,
-    /// What it may have, for who wrote something else.
+    /// What the text may consist of, for an error about anything else.
     pub parts: &'static str,
-    /// What it may look like.
+    /// An example of such a text.
     pub example: &'static str,
-    /// The signs, the longer ones first.
+    /// The signs, longer ones first.
     pub signs: &'static [&'static str],
-    /// What a number may have beside letters, digits and `_`.
+    /// The characters that a number may have besides letters, digits and `_`.
     pub in_numbers: &'static [char],
 }
 
-/// A token.
+/// A token of an expression or formula.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
-    /// What begins with a digit.
+    /// A word that begins with a digit.
     Number(&'a str),
-    /// A name.
+    /// A name, which begins with a letter or `_`.
     Name(&'a str),
     /// One of the signs.
     Sign(&'static str),
 }
 
-/// The tokens of a text, and how far it was read.
+/// The tokens of a text, and how many of them were read.
 pub(crate) struct Tokens<'a> {
     value: &'a Value,
     syntax: &'static Syntax,
     tokens: Vec<(Token<'a>, Range<usize>)>,
     at: usize,
-    /// Where the text ends, for "something is missing".
+    /// The text's length, where "something is missing" points.
     length: usize,
 }
 
-/// Operators with what they stand for, by how they bind, the weakest first.
+/// Operators and their meaning, grouped by how strongly they bind, the weakest first.
 pub(crate) type Operators<O> = &'static [&'static [(&'static str, O)]];
 
-/// Whether `name` can be used in expressions.
+/// Whether expressions can use `name`.
 pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 impl<'a> Tokens<'a> {
-    /// Those of `text`, which is what `value` says.
+    /// Splits `text`, which is the string of `value`.
     pub fn new(
         text: &'a str,
         value: &'a Value,
@@ -81,7 +82,7 @@ impl<'a> Tokens<'a> {
         Ok(Tokens { value, syntax, tokens, at: 0, length: text.len() })
     }
 
-    /// The next one and where it is, which is read with that if `read` makes something of it.
+    /// The next token with its place. The token counts as read if `read` returns something for it.
     pub fn next<T>(
         &mut self,
         read: impl FnOnce(Token<'a>) -> Option<T>,
@@ -92,18 +93,18 @@ impl<'a> Tokens<'a> {
         Some(found)
     }
 
-    /// Reads that sign if it comes next.
+    /// Reads this sign if it comes next.
     pub fn accept(&mut self, sign: &str) -> bool {
         let found = |token| matches!(token, Token::Sign(found) if found == sign).then_some(());
         self.next(found).is_some()
     }
 
-    /// Reads that sign, which has to come next.
+    /// Reads this sign, which has to come next.
     pub fn expect(&mut self, sign: &str) -> Result<(), Problem> {
         if self.accept(sign) { Ok(()) } else { Err(self.unexpected(&format!("`{sign}`"))) }
     }
 
-    /// Nothing may come next.
+    /// Checks that nothing comes next.
     pub fn end(&self) -> Result<(), Problem> {
         match self.at == self.tokens.len() {
             true => Ok(()),
@@ -111,12 +112,12 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Where what was read last ends.
+    /// The end of the token that was read last.
     pub fn read_to(&self) -> usize {
         self.at.checked_sub(1).map_or(0, |last| self.tokens[last].1.end)
     }
 
-    /// Something else should come next.
+    /// The problem that the next token is not what is `wanted`.
     pub fn unexpected(&self, wanted: &str) -> Problem {
         let (place, label) = match self.tokens.get(self.at) {
             Some((_, place)) => (place.clone(), "instead of this"),

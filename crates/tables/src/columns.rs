@@ -35,7 +35,7 @@ pub(crate) const fn counted<'a>(name: &'a str, unit: &'a str, doc: &'a str) -> C
 /// The values of a column, of one type.
 #[derive(Clone, Debug)]
 pub enum Cells {
-    /// Texts.
+    /// A column of texts.
     Texts(Vec<Option<String>>),
     /// Numbers that are never negative.
     Numbers(Vec<Option<u64>>),

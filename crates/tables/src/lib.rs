@@ -1,15 +1,17 @@
-//! Results as Arrow tables: one row for each round, target, event, scenario, or row of `needless stat`.
+//! Results as Arrow tables: one row for each round, target, event, scenario, or row of `needless
+//! stat`.
 //!
-//! The command writes them as Parquet and Arrow files, and the Python package hands them over without a copy. Both take
-//! them from here, so a column has one name, one unit and one description (docs/tables.md).
+//! The command writes them as Parquet and Arrow files, and the Python package hands them over
+//! without a copy. Both take them from here, so a column has one name, one unit and one description
+//! (docs/tables.md).
 //!
 //! Invariants:
 //!
 //! - Unknown is null, never zero. A target that did not run has a row that says why.
-//! - Each field carries its unit and description as metadata. The table carries what it holds, and of the JSON document
-//!   of the same result all that has no row.
-//! - The columns of a kind of table do not depend on what a run happened to show, but for the scenario's parameters
-//!   (`param_…`), so tables of several runs can be put one below the other.
+//! - Each field carries its unit and description as metadata. The table carries what it holds, and
+//!   of the JSON document of the same result all that has no row.
+//! - The columns of a kind of table do not depend on what a run happened to show, but for the
+//!   scenario's parameters (`param_…`), so tables of several runs can be put one below the other.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,7 @@ mod stat;
 mod summary;
 mod written;
 
+pub use arrow_array::RecordBatch;
 pub use columns::{Cells, Column, table};
 pub use events::{Seen, events};
 pub use rounds::rounds;

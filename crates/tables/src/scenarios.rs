@@ -20,7 +20,8 @@ impl ScenarioRow<'_> {
         self.scenario.name.strip_prefix("random-")?.parse().ok()
     }
 
-    /// Rounds that were equal, and those of them in which the processor took faults that are its choice.
+    /// Rounds that were equal, and those of them in which the processor took faults that are its
+    /// choice.
     fn rounds(&self) -> (Option<u64>, Option<u64>) {
         match self.scenario.standing {
             Standing::Exact { rounds, chosen } => (Some(rounds as u64), Some(chosen as u64)),

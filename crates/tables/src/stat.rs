@@ -1,5 +1,6 @@
-//! One row for each thing that `needless stat` counted in a run: a class of fault, a cause of flushes, a pair of which
-//! one interrupted the other, something needless, and what could not be seen.
+//! One row for each thing that `needless stat` counted in a run: a class of fault, a cause of
+//! flushes, a pair of which one interrupted the other, something needless, and what could not be
+//! seen.
 
 use crate::TableError;
 use crate::columns::{Columns, counted, named};

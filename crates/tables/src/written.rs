@@ -73,7 +73,8 @@ impl<W: Write + Send> Writer<W> {
     }
 }
 
-/// The table's metadata also stands in the file itself, where readers find it that know nothing about Arrow.
+/// The table's metadata also stands in the file itself, where readers find it that know nothing
+/// about Arrow.
 fn properties(schema: &Schema) -> WriterProperties {
     let mut pairs: Vec<KeyValue> = schema
         .metadata()

@@ -1,16 +1,17 @@
-//! Text that somebody hostile chose, and what an output may have of it.
+//! Hostile text, and what an output may contain of it.
 
 use needless_model::foreign::steers;
 
-/// A name with escape sequences of all kinds, C1 and bidi controls, line ends, and forged lines behind them. There is no
-/// slash and no NUL in it, so a file can be called that.
+/// A name with escape sequences of all kinds, C1 and bidi controls, line ends, and forged lines
+/// behind them. It has no slash and no NUL, so a file can have this name.
 pub const HOSTILE: &str =
     "x\u{1b}]0;t\u{7}\u{1b}[2J\u{1b}[31m\u{9b}1m\u{202e}\u{2066}\u{2028}\u{85}\t\r\nforged\nforged";
 
-/// What was printed, without our own colours. Nothing in it steers a terminal, and nothing foreign begins a line.
+/// Removes our own colours from what was printed. Nothing else in it may steer a terminal, and no
+/// foreign text may begin a line.
 ///
 /// # Panics
-/// If something does.
+/// Panics if something does.
 pub fn harmless(printed: &[u8], what: &str) -> String {
     let text = String::from_utf8_lossy(printed);
     let mut plain = String::new();

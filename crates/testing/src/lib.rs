@@ -1,9 +1,9 @@
 //! What tests of several crates share.
 //!
-//! A test of a real kernel cannot always decide: the machine may lack something, or others may disturb every
-//! round. Such a test is neither passed nor failed. The standard harness knows no third answer once a test
-//! runs, so the test calls [`skip!`], which notes it and returns; `scripts/test.sh` takes what was
-//! noted from what the harness calls passed.
+//! A test of a real kernel cannot always decide: the machine may lack something, or other tasks may
+//! disturb every round. Such a test is neither passed nor failed. The standard harness has no third
+//! result once a test runs. So the test calls [`skip!`], which notes it and returns;
+//! `scripts/test.sh` subtracts the noted tests from those that the harness calls passed.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "it notes what is skipped")]
 
@@ -19,14 +19,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Names the file in which skipped tests are noted: a line each, `TEST: REASON`.
+/// The variable that names the file in which skipped tests are noted: one line each, `TEST:
+/// REASON`.
 pub const SKIPPED: &str = "NEEDLESS_SKIPPED_TESTS";
 
-/// Nothing that is waited for takes longer, however busy the machine.
+/// The longest time that a test waits for anything, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ends the test, or the function of a test, as skipped. A reason is that something is missing here, or that a witness
-/// found every round disturbed; a result that was found and is wrong is none.
+/// Ends the test, or the function of a test, as skipped. It is a reason that something is missing
+/// here, or that a witness found every round disturbed. A wrong result is not a reason.
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)*) => {{
@@ -38,7 +39,7 @@ macro_rules! skip {
 /// Notes that the calling test is skipped.
 ///
 /// # Panics
-/// If it cannot be noted: the test would be taken for passed.
+/// Panics if it cannot be noted: the test would count as passed.
 pub fn note_skipped(reason: &str) {
     let words: Vec<&str> = reason.split_whitespace().collect();
     let current = std::thread::current();
@@ -49,17 +50,17 @@ pub fn note_skipped(reason: &str) {
             .append(true)
             .open(path)
             .and_then(|mut file| file.write_all(line.as_bytes())),
-        // Past the harness, which hides what tests print that do not fail.
+        // This bypasses the harness, which hides the output of tests that do not fail.
         None => std::io::stderr().lock().write_all(format!("skipped: {line}").as_bytes()),
     };
     assert!(noted.is_ok(), "{line}cannot be noted as skipped: {noted:?}");
 }
 
-/// This test program again, to run a function of it that is no test of its own, and nothing else.
-/// What it notes as skipped does not count.
+/// The command that runs this test program again, with one ignored function and nothing else. Tests
+/// that it skips do not count.
 ///
 /// # Panics
-/// If this program has no name.
+/// Panics if this program has no name.
 pub fn again(function: &str) -> Command {
     let program = std::env::current_exe();
     let mut command = Command::new(program.unwrap_or_else(|error| panic!("no name: {error}")));
@@ -67,14 +68,15 @@ pub fn again(function: &str) -> Command {
     command
 }
 
-/// The machine to oneself, among the tests of one file: live runs exclude each other, and emulators share few
-/// CPUs. A test that failed takes nobody's turn.
+/// Gives a test the machine for itself, among the tests of one file: live runs exclude each other,
+/// and emulators share few CPUs. A failed test blocks no other test.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `judge` makes of each item, in their order, on all processors. A panic is the caller's.
+/// Calls `judge` for each item, on all processors, and returns the results in the order of the
+/// items. A panic is passed on to the caller.
 pub fn each<T: Sync, R: Send>(items: &[T], judge: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -95,10 +97,10 @@ pub fn each<T: Sync, R: Send>(items: &[T], judge: impl Fn(&T) -> R + Sync) -> Ve
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Waits until there is something.
+/// Waits until `look` returns something.
 ///
 /// # Panics
-/// If there is nothing for two minutes.
+/// Panics after two minutes.
 pub fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -113,7 +115,7 @@ pub fn until<T>(what: impl Display, mut look: impl FnMut() -> Option<T>) -> T {
 /// Waits until something holds.
 ///
 /// # Panics
-/// If it does not for two minutes.
+/// Panics after two minutes.
 pub fn until_true(what: impl Display, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }

@@ -1,21 +1,22 @@
-//! A busy machine.
+//! Makes the machine busy.
 
 use std::process::{Child, Command};
 use std::thread::available_parallelism;
 
-/// A process that spins for good on one CPU; it ends with this value, and with the thread that started it.
+/// A process that spins on one CPU. It ends when this value is dropped, and when the thread that
+/// started it ends.
 pub struct Spinner(Child);
 
 impl Spinner {
-    /// On CPU 0, so nice.
+    /// Spins on CPU 0 with this niceness.
     pub fn nice(nice: u8) -> Spinner {
         Spinner::start(0, &["nice", "-n", &nice.to_string()])
     }
 
-    /// On each CPU one that takes what nobody else wants: no CPU is idle.
+    /// Spins on each CPU with the lowest priority, so that no CPU is idle.
     ///
     /// # Panics
-    /// If the number of CPUs is not known.
+    /// Panics if the number of CPUs is not known.
     pub fn on_every_cpu() -> Vec<Spinner> {
         let cpus = available_parallelism().unwrap_or_else(|error| panic!("how many CPUs: {error}"));
         (0..cpus.get()).map(|cpu| Spinner::start(cpu, &["chrt", "--idle", "0"])).collect()
@@ -28,7 +29,7 @@ impl Spinner {
         Spinner(spinning.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Its process.
+    /// The process's ID.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
@@ -36,7 +37,7 @@ impl Spinner {
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        // It may have ended: then there is nothing to do.
+        // If it has ended, there is nothing to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

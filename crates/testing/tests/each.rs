@@ -1,4 +1,4 @@
-//! What is judged on all processors is judged once, and told in order.
+//! Items that are judged on all processors are judged once each, and their results are in order.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::each;
@@ -11,7 +11,7 @@ fn each_item_is_judged_once_and_told_in_order() {
     let (items, judged): (Vec<u32>, _) = ((0..1000).collect(), Mutex::new(Vec::new()));
     let told = each(&items, |item| {
         judged.lock().unwrap().push(*item);
-        // The later ones take less.
+        // The later items take less time.
         let odd = (0..(1000 - item) * 20).fold(*item, |a, b| a ^ b.rotate_left(a % 32)) & 1;
         item * 2 + odd
     });

@@ -1,4 +1,4 @@
-//! A skipped test is counted as such: neither as passed nor lost.
+//! A skipped test is counted as skipped: it is neither passed nor lost.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::{SKIPPED, again, skip};
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Not tests of their own: what the next tests run.
+/// These functions are not tests by themselves: the next tests run them.
 #[test]
 #[ignore = "started by the next tests"]
 fn undecided() {
@@ -19,7 +19,7 @@ fn broken() {
     panic!("on purpose");
 }
 
-/// `scripts/totals.sh` on what the harness said.
+/// The output of `scripts/totals.sh` for what the harness said.
 fn totals(said: &[u8], skipped: &Path, status: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
@@ -44,7 +44,7 @@ fn what_was_skipped_is_told_and_counted() {
     assert!(totals.ends_with("\n0 passed, 1 failed, 1 skipped\n"), "{totals}");
 }
 
-/// A program of tests that dies says nothing of them.
+/// A program of tests that dies reports no result.
 #[test]
 fn a_failure_without_a_result_is_a_failure() {
     let file = tempfile::NamedTempFile::new().unwrap();

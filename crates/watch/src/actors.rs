@@ -1,9 +1,10 @@
-//! What the kernel does to a program on its own account, by actor. Actors are the kernel's threads that move,
-//! merge, take away or write back memory, and NUMA balancing, which a task does to itself.
+//! What the kernel does to a program on its own account, by actor. Actors are the kernel's threads
+//! that move, merge, take away or write back memory, and NUMA balancing, which a task does to
+//! itself.
 //!
-//! An interrupt shows its sender, so its actor is known. A fault shows what it found, not which actor left
-//! the page so. If a class of faults has one possible actor, the number is known; if it has several, the
-//! number is a bound.
+//! An interrupt shows its sender, so its actor is known. A fault shows what it found, not which
+//! actor left the page so. If a class of faults has one possible actor, the number is known; if it
+//! has several, the number is a bound.
 
 use crate::counters::{KHUGEPAGED_COLLAPSED, Machine};
 use crate::fold::{Cause, Folded, Task, Totals, Victims};
@@ -116,11 +117,13 @@ impl Actor {
 pub struct Acted {
     /// Who did it.
     pub actor: &'static str,
-    /// How often the kernel counted what it does, for the whole machine; none where this kernel does not count it.
+    /// How often the kernel counted what it does, for the whole machine; none where this kernel
+    /// does not count it.
     pub active: Option<u64>,
     /// The kernel's name of that count.
     pub counter: &'static str,
-    /// Flushes that it sent to other CPUs, whosever memory it was about; none where flushes are not shown.
+    /// Flushes that it sent to other CPUs, whosever memory it was about; none where flushes are not
+    /// shown.
     pub flushes: Option<u64>,
     /// How often it interrupted the watched program; none where that is not shown.
     pub interrupts: Option<u64>,

@@ -1,5 +1,5 @@
-//! Which memory faults and calls were about, as a report has it: rows that name mappings, call sites,
-//! threads and calls that take pages by their places in tables of their own.
+//! Which memory faults and calls were about, as a report has it: rows that name mappings, call
+//! sites, threads and calls that take pages by their places in tables of their own.
 
 use crate::fold::{
     Cause, Confidence, Folded, Memories, Memory, Reclaim, Since, Task, Took, Victims,
@@ -31,8 +31,8 @@ pub struct Attribution {
     pub fault_samples: u64,
     /// Stacks beyond the number that is kept.
     pub sites_beyond: u64,
-    /// Processes that were made with a copy of the memory. What the kernel copies in the call itself
-    /// (page tables, pinned pages) is not seen.
+    /// Processes that were made with a copy of the memory. What the kernel copies in the call
+    /// itself (page tables, pinned pages) is not seen.
     pub forks: u64,
 }
 
@@ -164,7 +164,8 @@ pub struct FaultsOf {
 }
 
 impl FaultsOf {
-    /// Whether it is of a program's start, or of the first use of its own files, which every run of it has.
+    /// Whether it is of a program's start, or of the first use of its own files, which every run of
+    /// it has.
     pub fn is_of_start(&self, of: &Attribution) -> bool {
         let own = self.mapping.and_then(|at| of.mappings.get(at)).is_some_and(|map| map.program);
         let first = matches!(self.since, SinceWhen::New | SinceWhen::There);
@@ -185,7 +186,8 @@ pub struct CallsOf {
     pub thread: Option<usize>,
     /// Whether the program was being started, or ends.
     pub starting: bool,
-    /// Whether it may wait for a disk or for another process: its time is then not the kernel's work.
+    /// Whether it may wait for a disk or for another process: its time is then not the kernel's
+    /// work.
     pub waits: bool,
     /// Calls that have ended.
     pub calls: u64,
@@ -270,7 +272,8 @@ impl Maker<'_> {
             return *known;
         }
         let mut frames = self.namer.frames(site);
-        // Instructions of one line are one place; without lines they are told apart by their offset.
+        // Instructions of one line are one place; without lines they are told apart by their
+        // offset.
         for frame in frames.iter_mut().filter(|frame| frame.line.is_some()) {
             frame.offset = None;
         }

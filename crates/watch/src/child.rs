@@ -38,7 +38,8 @@ pub fn hold(mut command: Command, ignored: &[i32]) -> io::Result<Held> {
         }
         Ok(set_parent_process_death_signal(None)?)
     };
-    // SAFETY: between fork and exec only prctl, getppid, getpid, write, read and signal are called, which may be.
+    // SAFETY: between fork and exec only prctl, getppid, getpid, write, read and signal are called,
+    // which may be.
     unsafe { command.pre_exec(wait) };
     // `spawn` returns once the program is executed, so it waits in a thread of its own.
     let starter = std::thread::spawn(move || command.spawn());

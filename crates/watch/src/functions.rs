@@ -1,5 +1,5 @@
-//! What interrupts ask for: the kernel's functions that CPUs call on each other, each with the cause that
-//! it stands for, and the interrupts that call none.
+//! What interrupts ask for: the kernel's functions that CPUs call on each other, each with the
+//! cause that it stands for, and the interrupts that call none.
 //!
 //! A function that the table does not have keeps its name: [`Asked::Other`].
 
@@ -226,7 +226,8 @@ impl Asked {
 /// A function, what it stands for, and where it is called from.
 type Function = (&'static str, Asked, &'static str);
 
-/// The functions. Read in 5.10, 6.12 and 7.3; the callers are those of 6.12 where nothing else is said.
+/// The functions. Read in 5.10, 6.12 and 7.3; the callers are those of 6.12 where nothing else is
+/// said.
 const FUNCTIONS: [Function; 38] = [
     ("flush_tlb_func", Asked::TlbFlush, "arch/x86/mm/tlb.c: native_flush_tlb_multi"),
     ("flush_tlb_func_remote", Asked::TlbFlush, "arch/x86/mm/tlb.c: native_flush_tlb_others, 5.10"),
@@ -295,7 +296,8 @@ pub struct Named {
     pub source: Option<&'static str>,
 }
 
-/// What a name stands for. The kernel's compiler adds to names what tells copies apart: `.constprop.0`.
+/// What a name stands for. The kernel's compiler adds to names what tells copies apart:
+/// `.constprop.0`.
 fn look_up(name: &str) -> Option<&'static Function> {
     let plain = name.split('.').next().unwrap_or(name);
     FUNCTIONS.iter().find(|(known, ..)| *known == plain)
@@ -345,7 +347,8 @@ impl Functions {
         })
     }
 
-    /// One that flushes translations, as was seen, although its name is hidden. Whether that is new.
+    /// One that flushes translations, as was seen, although its name is hidden. Whether that is
+    /// new.
     pub fn flushes(&mut self, address: u64) -> bool {
         let named = self.known.entry(address);
         let named = named.or_insert_with(|| Named {

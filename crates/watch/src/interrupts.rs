@@ -94,12 +94,13 @@ pub struct Held {
     pub counted: u64,
     /// What was recorded of the same; none where that is not recorded.
     pub seen: Option<u64>,
-    /// Of what was recorded, how much came while the file was being read: it may be in the kernel's count or
-    /// not.
+    /// Of what was recorded, how much came while the file was being read: it may be in the kernel's
+    /// count or not.
     pub at_the_edge: u64,
     /// Whether both agree; none where it is not recorded.
     pub agrees: Option<bool>,
-    /// Functions that were called in this CPU's interrupts, by their cause; of the line of function calls only.
+    /// Functions that were called in this CPU's interrupts, by their cause; of the line of function
+    /// calls only.
     pub functions: BTreeMap<&'static str, u64>,
     /// Why there is a difference, or may be one.
     pub why: Option<&'static str>,
@@ -125,8 +126,8 @@ const UNSHOWN: &str = "functions that interrupts call are not shown by this kern
 const DIFFERS: &str = "some came upon an idle CPU, where the kernel does not write every event, or one was under way when the file was read";
 const LOST: &str = "records were lost";
 
-/// Holds what was seen against what the kernel counted; where only some CPUs are watched, of these. `lost`:
-/// records were.
+/// Holds what was seen against what the kernel counted; where only some CPUs are watched, of these.
+/// `lost`: records were.
 pub fn hold(
     (first, last): (&Count, &Count),
     tally: impl Fn(u16) -> Tally,

@@ -50,10 +50,11 @@ pub struct Events {
     pub flushes: Option<Vec<Flushes>>,
     /// Whether there may be more: some are sent by means that no event tells.
     pub flushes_at_least: bool,
-    /// Which memory faults and calls were about, since when, and by whom; none where CPUs were guarded.
+    /// Which memory faults and calls were about, since when, and by whom; none where CPUs were
+    /// guarded.
     pub memory: Option<Attribution>,
-    /// The time of faults and calls, and how much of the kernel's it explains; none where exceptions
-    /// are not seen, or CPUs were guarded.
+    /// The time of faults and calls, and how much of the kernel's it explains; none where
+    /// exceptions are not seen, or CPUs were guarded.
     pub explained: Option<Explained>,
     /// Address-space switches that flushed.
     pub switches_flushed: Option<u64>,
@@ -69,13 +70,15 @@ pub struct Events {
     pub interrupts_timed: u64,
     /// What the kernel did of its own accord, by who did it; none where CPUs were guarded.
     pub actors: Option<Vec<Acted>>,
-    /// The kernel's own count of interrupts per CPU, and what was seen of them; none where it cannot be read.
+    /// The kernel's own count of interrupts per CPU, and what was seen of them; none where it
+    /// cannot be read.
     pub counted_interrupts: Option<Vec<Held>>,
     /// What reached the CPUs that were guarded; none if none were.
     pub guard: Option<Guarded>,
     /// What was needless; none if it cannot be told, since events were lost or are not shown.
     pub needless: Option<Vec<Finding>>,
-    /// Protections that were changed on one page alone, to and fro; none where flushes are not shown.
+    /// Protections that were changed on one page alone, to and fro; none where flushes are not
+    /// shown.
     pub toggled: Option<Vec<Toggles>>,
     /// Whether everything that the kernel counted was seen.
     pub counted: Counted,
@@ -86,23 +89,26 @@ pub struct Events {
 /// How much of the kernel's time is known by what it was spent on.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explained {
-    /// Time in the kernel as it counted it for the tasks, nanoseconds; none if that could not be read.
+    /// Time in the kernel as it counted it for the tasks, nanoseconds; none if that could not be
+    /// read.
     pub kernel_ns: Option<u64>,
     /// Faults, but for major ones, which wait for a disk: from exception to end, nanoseconds.
     pub faults_ns: u64,
-    /// Calls that change mappings or page tables, but for those that may wait, without faults in them.
+    /// Calls that change mappings or page tables, but for those that may wait, without faults in
+    /// them.
     pub calls_ns: u64,
 }
 
 /// What the kernel counted without the rings, and what came through them.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// Faults that the kernel counted for the watched tasks, minor and major; none if that could not
-    /// be read.
+    /// Faults that the kernel counted for the watched tasks, minor and major; none if that could
+    /// not be read.
     pub faults: Option<u64>,
     /// Faults of these that have a class here.
     pub faults_seen: u64,
-    /// Events of `tlb:tlb_flush`: flushes that are issued, whoever's, and switches of watched tasks.
+    /// Events of `tlb:tlb_flush`: flushes that are issued, whoever's, and switches of watched
+    /// tasks.
     pub flush_events: Option<u64>,
     /// Of these, how many were read.
     pub flush_events_seen: Option<u64>,
@@ -121,9 +127,11 @@ pub struct Faults {
     pub confidence: Confidence,
     /// How many.
     pub faults: u64,
-    /// From exception to end, nanoseconds, all together, watching included; none where exceptions are not seen.
+    /// From exception to end, nanoseconds, all together, watching included; none where exceptions
+    /// are not seen.
     pub time_ns: Option<u64>,
-    /// How often they left their CPU to wait for something; none where switches or exceptions were not recorded.
+    /// How often they left their CPU to wait for something; none where switches or exceptions were
+    /// not recorded.
     pub waits: Option<u64>,
     /// How long they were away for that, nanoseconds, until they ran again.
     pub waited_ns: Option<u64>,
@@ -136,7 +144,8 @@ pub struct Faults {
 pub struct WaitedFor {
     /// What was waited for.
     pub what: &'static str,
-    /// The kernel's function that tells so; none if the stack was not seen, or functions have no names here.
+    /// The kernel's function that tells so; none if the stack was not seen, or functions have no
+    /// names here.
     pub function: Option<String>,
     /// How often.
     pub waits: u64,
@@ -197,7 +206,8 @@ pub struct Interrupts {
     pub to: Party,
     /// How often.
     pub interrupts: u64,
-    /// How often it was done without an interrupt: by an idle CPU that looked for itself, or by a kernel thread.
+    /// How often it was done without an interrupt: by an idle CPU that looked for itself, or by a
+    /// kernel thread.
     pub uninterrupted: u64,
     /// Of the interrupts, how many found nothing to flush.
     pub empty: u64,
@@ -205,7 +215,8 @@ pub struct Interrupts {
     pub exact: u64,
     /// Of both, how many might have had another sender.
     pub guessed: u64,
-    /// What it cost the interrupted task, nanoseconds: the median of those timed, times the interrupts.
+    /// What it cost the interrupted task, nanoseconds: the median of those timed, times the
+    /// interrupts.
     pub lost_ns: Option<u64>,
 }
 
@@ -241,7 +252,8 @@ pub struct Finding {
     pub policy: Option<&'static str>,
 }
 
-/// Pages of one process whose protection was changed alone, to and fro: nothing about these flushes is called needless.
+/// Pages of one process whose protection was changed alone, to and fro: nothing about these flushes
+/// is called needless.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Toggles {
     /// The process.

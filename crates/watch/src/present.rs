@@ -1,6 +1,6 @@
-//! What is there when watching begins: settings that decide what faults can be, and threads that run
-//! already with what they have mapped. What cannot be seen may be so: then fewer classes are certain,
-//! and the report says why.
+//! What is there when watching begins: settings that decide what faults can be, and threads that
+//! run already with what they have mapped. What cannot be seen may be so: then fewer classes are
+//! certain, and the report says why.
 
 use crate::fold::{Fold, Present, Surroundings, is_kernels};
 use crate::maps::Maps;

@@ -40,11 +40,11 @@ pub enum What {
     Ioctl { request: u64 },
     /// Direct reclaim begins or ends.
     Reclaim { of: Reclaim, begins: bool },
-    /// A CPU is asked to call a function; `call` is what the kernel keeps of that until it has been done.
-    /// An interrupt may ask, which has nothing to do with the task that it came upon.
+    /// A CPU is asked to call a function; `call` is what the kernel keeps of that until it has been
+    /// done. An interrupt may ask, which has nothing to do with the task that it came upon.
     Queue { function: u64, site: u64, call: u64, by_interrupt: bool },
-    /// A CPU begins or ends to call a function that it was asked for: in an interrupt, or because it looked
-    /// for itself, as idle CPUs do. `call` is 0 where it asked itself.
+    /// A CPU begins or ends to call a function that it was asked for: in an interrupt, or because
+    /// it looked for itself, as idle CPUs do. `call` is 0 where it asked itself.
     Call { begins: bool, function: u64, call: u64, in_interrupt: bool },
     /// An interrupt begins or ends.
     Interrupt { vector: Vector, begins: bool },
@@ -210,7 +210,8 @@ impl Record {
 /// `__GFP_ZERO` (include/linux/gfp_types.h, bit 8 from 5.10 to 7.3).
 const GFP_ZERO: u64 = 0x100;
 
-/// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, read in 6.1, 6.12, 7.3).
+/// `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ` (include/linux/trace_events.h, read in 6.1, 6.12,
+/// 7.3).
 const IN_INTERRUPT: u64 = 0x18;
 /// The first of these.
 const IN_HARD_INTERRUPT: u64 = 0x08;

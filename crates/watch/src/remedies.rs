@@ -1,5 +1,5 @@
-//! What to change, by cause: one table, each row with what it removes, when it does not help, and where
-//! that is from. Where no row fits, nothing is said.
+//! What to change, by cause: one table, each row with what it removes, when it does not help, and
+//! where that is from. Where no row fits, nothing is said.
 
 use crate::fold::{Asked, Cause};
 use serde::Serialize;
@@ -74,8 +74,8 @@ const fn row(
 }
 
 /// All of them. crates/cli/tests/stat/cases.rs tries those whose cause has a program there: memory
-/// given back, trimmed or unmapped, readahead, protection, fork, collapse and drains. The others rest on
-/// their source.
+/// given back, trimmed or unmapped, readahead, protection, fork, collapse and drains. The others
+/// rest on their source.
 pub const TABLE: [Remedy; 19] = [
     row(
         Situation::GivenBack,

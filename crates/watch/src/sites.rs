@@ -1,10 +1,10 @@
-//! Call sites: the user's stack at each watched system call and of sampled faults, and the functions
-//! in them.
+//! Call sites: the user's stack at each watched system call and of sampled faults, and the
+//! functions in them.
 //!
 //! A record of a call carries the top of the user's stack, which is unwound here with the program's
 //! unwind tables, so programs without frame pointers are followed, too. A fault's record has the
-//! instruction; who called that function is known by the sampled stacks. Addresses are kept as places
-//! in files, since the process may be gone when the report is written.
+//! instruction; who called that function is known by the sampled stacks. Addresses are kept as
+//! places in files, since the process may be gone when the report is written.
 
 use crate::maps::Maps;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
@@ -350,7 +350,8 @@ impl Namer {
         frame
     }
 
-    /// A runtime that compiles while it runs may name its code in a file that perf(1) reads as well.
+    /// A runtime that compiles while it runs may name its code in a file that perf(1) reads as
+    /// well.
     fn of_jit(&mut self, place: &Place) -> Frame {
         let map = self.jits.entry(place.pid).or_insert_with(|| perf_map(place.pid));
         let at = map.partition_point(|(start, ..)| *start <= place.offset);

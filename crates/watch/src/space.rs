@@ -1,8 +1,9 @@
-//! A shadow of one address space: which pages are there, as far as faults and calls tell, and for each
-//! page that is not, or that may not be stored to, which call did that and when.
+//! A shadow of one address space: which pages are there, as far as faults and calls tell, and for
+//! each page that is not, or that may not be stored to, which call did that and when.
 //!
 //! Pages are kept in parts of 2 MiB, three bits each; a part that no fault and no call met is not
-//! kept. Beyond [`MOST_PARTS`] parts nothing more is learned, and what is not known is said to be so.
+//! kept. Beyond [`MOST_PARTS`] parts nothing more is learned, and what is not known is said to be
+//! so.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -153,8 +154,8 @@ impl Space {
         Space { ran_before: true, ..Space::default() }
     }
 
-    /// A fault made pages present: the one at `page`, in an aligned block of this order. What that one
-    /// was before.
+    /// A fault made pages present: the one at `page`, in an aligned block of this order. What that
+    /// one was before.
     pub fn fault(&mut self, page: u64, order: u8, write: bool) -> Was {
         let number = page >> PART_BITS;
         let full = self.parts.len() >= MOST_PARTS && !self.parts.contains_key(&number);
@@ -200,7 +201,8 @@ impl Space {
         part.maybe.add(&maybe);
     }
 
-    /// A call takes a range of pages, or the right to store to them. Returns how many of them were there.
+    /// A call takes a range of pages, or the right to store to them. Returns how many of them were
+    /// there.
     pub fn take(&mut self, range: Range<u64>, takes: Takes, by: Taker, time: u64) -> u64 {
         let mut taken = 0;
         let mut gone = |number: u64, part: &mut Part| {

@@ -231,7 +231,8 @@ impl Stacks {
         let namer = self.namer;
         let named = addresses.iter().filter_map(|address| {
             let name = self.names.entry(*address).or_insert_with(|| {
-                // The compiler adds to names what tells copies and parts of functions apart: `.isra.0`.
+                // The compiler adds to names what tells copies and parts of functions apart:
+                // `.isra.0`.
                 namer(*address).map(|name| name.split('.').next().unwrap_or(&name).into())
             });
             name.clone()

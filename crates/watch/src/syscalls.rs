@@ -185,7 +185,8 @@ pub fn filter() -> Option<String> {
     Filter::among("id", numbers()).map(|filter| filter.to_string())
 }
 
-/// A tracing filter for the ends of these system calls and of ioctl, whose beginnings another tracepoint tells.
+/// A tracing filter for the ends of these system calls and of ioctl, whose beginnings another
+/// tracepoint tells.
 pub fn filter_ends() -> Option<String> {
     let numbers = numbers().chain([libc::SYS_ioctl as u64]);
     Filter::among("id", numbers).map(|filter| filter.to_string())

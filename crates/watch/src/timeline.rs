@@ -1,5 +1,5 @@
-//! Single events with their times, for a trace. They are sent on as they are folded and are not kept here, so memory
-//! does not grow with their number.
+//! Single events with their times, for a trace. They are sent on as they are folded and are not
+//! kept here, so memory does not grow with their number.
 
 use crate::fold::{Confidence, Task};
 
@@ -33,7 +33,8 @@ pub enum Moment {
         end: Option<u64>,
         /// What it was asked for.
         asked: &'static str,
-        /// Whether it was interrupted: an idle CPU may look for itself, and a kernel thread may do it.
+        /// Whether it was interrupted: an idle CPU may look for itself, and a kernel thread may do
+        /// it.
         interrupted: bool,
         /// What ran there.
         to: Task,

@@ -10,9 +10,10 @@ use std::path::Path;
 
 /// Whose events are recorded.
 ///
-/// Events of watched threads are inherited: at each fork the kernel makes one for every CPU, and walks its
-/// list of all tracepoints for each (kernel/trace/trace_event_perf.c: perf_trace_init, 5.10 to 7.3),
-/// and at each switch it takes those of the CPU out and in. So what is rare is recorded of every task.
+/// Events of watched threads are inherited: at each fork the kernel makes one for every CPU, and
+/// walks its list of all tracepoints for each (kernel/trace/trace_event_perf.c: perf_trace_init,
+/// 5.10 to 7.3), and at each switch it takes those of the CPU out and in. So what is rare is
+/// recorded of every task.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// Those of the watched threads.
@@ -212,7 +213,8 @@ fn called(extent: &Extent) -> Option<String> {
     (*extent == Extent::Programs).then(|| function_is_not("func", WAKE_UP))
 }
 
-/// Sent calls: without wake-ups where programs are watched, and only those to guarded CPUs where these are.
+/// Sent calls: without wake-ups where programs are watched, and only those to guarded CPUs where
+/// these are.
 fn queued(extent: &Extent) -> Option<String> {
     match extent {
         Extent::Guard(_) => to_victims(extent),
@@ -397,7 +399,8 @@ pub const TABLE: [Row; 33] = [
         )
     },
     of_every(Point::Reschedule, "reschedule_entry"),
-    // Its end may not be recorded: that would be work of the same kind (arch/x86/include/asm/trace/irq_vectors.h).
+    // Its end may not be recorded: that would be work of the same kind
+    // (arch/x86/include/asm/trace/irq_vectors.h).
     of_every(Point::IrqWork, "irq_work_entry"),
     Row { when: When::Guard, ..of_every(Point::RescheduleEnd, "reschedule_exit") },
     Row { when: When::Guard, ..of_every(Point::Timer, "local_timer_entry") },

@@ -1,5 +1,5 @@
-//! Flushes that are sent by other means than interrupts, so that no event of `tlb:tlb_flush` tells: what is
-//! counted then is a lower bound.
+//! Flushes that are sent by other means than interrupts, so that no event of `tlb:tlb_flush` tells:
+//! what is counted then is a lower bound.
 
 use crate::missing::Missing;
 use needless_runner::look::{Unseen, look};

@@ -1,31 +1,32 @@
-//! Memory that rounds act on, at places of its own.
+//! Memory that rounds act on, at fixed places.
 //!
-//! Each area begins at a 2 MiB boundary, and the last page below the next one after it belongs to a
-//! mapping of its own that stays, and with it the area's page table (its last one): otherwise `munmap` would free
-//! the table, and the flush would be another one (`freed_tables`).
+//! Each area begins at a 2 MiB boundary. The last page below the next boundary after the area
+//! belongs to a mapping of its own that stays, so the area's (last) page table stays, too.
+//! Otherwise `munmap` would free the table, and the flush would be of another kind
+//! (`freed_tables`).
 
 use crate::sys::{PAGE, check};
 use std::io;
 use std::os::fd::RawFd;
 
 const BASE: usize = 0x6000_0000_0000;
-/// Bytes that one page table maps.
+/// The bytes that one page table maps.
 pub const TABLE: usize = 2 << 20;
 
-/// Pages next to each other.
+/// Consecutive pages.
 #[derive(Copy, Clone, Debug)]
 pub struct Area {
     start: usize,
     pages: usize,
 }
 
-/// Read and write.
+/// The protection that allows loads and stores.
 pub const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
 impl Area {
-    /// A place of so many pages with a neighbour that keeps the page table, and nothing mapped.
-    /// Places have numbers.
+    /// A place for `pages` pages where nothing is mapped, with a neighbour that keeps the page
+    /// table. Places have numbers.
     pub fn place(number: usize, pages: usize) -> io::Result<Area> {
         let start = BASE + number * 2 * TABLE;
         let end = (start + (pages + 1) * PAGE).next_multiple_of(TABLE);
@@ -35,7 +36,7 @@ impl Area {
         Ok(Area { start, pages })
     }
 
-    /// Private anonymous memory of base pages, at a place of its own.
+    /// Private anonymous memory of base pages, at this place.
     pub fn anonymous(number: usize, pages: usize) -> io::Result<Area> {
         let area = Area::place(number, pages)?;
         area.map_anonymous()?;
@@ -43,7 +44,8 @@ impl Area {
         Ok(area)
     }
 
-    /// The same without a neighbour, of as many pages as there are to be.
+    /// Private anonymous memory of base pages, at this place and without a neighbour. The area may
+    /// have any number of pages.
     pub fn alone(number: usize, pages: usize) -> io::Result<Area> {
         let area = Area { start: BASE + number * 2 * TABLE, pages };
         area.map_anonymous()?;
@@ -51,7 +53,7 @@ impl Area {
         Ok(area)
     }
 
-    /// A whole page table's worth of private anonymous memory, without a neighbour.
+    /// Private anonymous memory as large as one page table maps, without a neighbour.
     pub fn table(number: usize) -> io::Result<Area> {
         let area = Area::whole_table(number);
         area.map(RW, PRIVATE, -1)?;
@@ -62,14 +64,14 @@ impl Area {
         Area { start: BASE + number * 2 * TABLE, pages: TABLE / PAGE }
     }
 
-    /// A page of hugetlb.
+    /// One page of hugetlb.
     pub fn hugetlb(number: usize) -> io::Result<Area> {
         let area = Area::whole_table(number);
         area.map_hugetlb()?;
         Ok(area)
     }
 
-    /// A mapping of a file at a place of its own.
+    /// A mapping of a file, at this place.
     pub fn file(
         number: usize,
         pages: usize,
@@ -82,37 +84,38 @@ impl Area {
         Ok(area)
     }
 
-    /// Its first address.
+    /// The first address of the area.
     pub fn address(self) -> usize {
         self.start
     }
 
-    /// Its size.
+    /// The size of the area in bytes.
     pub fn bytes(self) -> usize {
         self.pages * PAGE
     }
 
-    /// Its first address as a pointer.
+    /// The first address of the area, as a pointer.
     pub fn pointer(self) -> *mut libc::c_void {
         self.start as *mut libc::c_void
     }
 
-    /// `MADV_NOHUGEPAGE`. No kernel support, no huge pages: nothing to report.
+    /// `madvise(MADV_NOHUGEPAGE)`. A kernel that refuses it has no huge pages, so an error is not
+    /// reported.
     pub fn forbid_huge_pages(self) {
         let _ = self.advise(libc::MADV_NOHUGEPAGE);
     }
 
-    /// `mmap` of private anonymous memory where nothing is mapped.
+    /// Calls `mmap` for private anonymous memory where nothing is mapped.
     pub fn map_anonymous(self) -> io::Result<()> {
         self.map(RW, PRIVATE, -1)
     }
 
-    /// `mmap` of pages of hugetlb where nothing is mapped.
+    /// Calls `mmap` for pages of hugetlb where nothing is mapped.
     pub fn map_hugetlb(self) -> io::Result<()> {
         self.map(RW, PRIVATE | libc::MAP_HUGETLB, -1)
     }
 
-    /// `mmap` of private anonymous memory in place of what is mapped.
+    /// Calls `mmap` for private anonymous memory in place of what is mapped.
     pub fn replace(self) -> io::Result<()> {
         let flags = PRIVATE | libc::MAP_FIXED;
         // SAFETY: no object lives in areas, so nothing is lost.
@@ -120,7 +123,7 @@ impl Area {
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// `mmap` where nothing is mapped.
+    /// Calls `mmap` where nothing is mapped.
     pub fn map(self, prot: i32, flags: i32, file: RawFd) -> io::Result<()> {
         let flags = flags | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping, so nothing is lost.
@@ -134,31 +137,32 @@ impl Area {
         Ok(())
     }
 
-    /// `munmap`
+    /// Calls `munmap` for the whole area.
     pub fn unmap(self) -> io::Result<()> {
         // SAFETY: no object lives in areas.
         check(unsafe { libc::munmap(self.pointer(), self.bytes()) })
     }
 
-    /// `mprotect`
+    /// Calls `mprotect` for the whole area.
     pub fn protect(self, prot: i32) -> io::Result<()> {
         // SAFETY: as for `unmap`.
         check(unsafe { libc::mprotect(self.pointer(), self.bytes(), prot) })
     }
 
-    /// `madvise`
+    /// Calls `madvise` for the whole area.
     pub fn advise(self, advice: i32) -> io::Result<()> {
         // SAFETY: as for `unmap`.
         check(unsafe { libc::madvise(self.pointer(), self.bytes(), advice) })
     }
 
-    /// `MADV_DONTNEED`, which the second thread's CPU hears of if there is one.
+    /// Calls `madvise(MADV_DONTNEED)`. The flush is sent to the second thread's CPU if there is
+    /// one.
     pub fn drop_pages(self, meeting: &crate::rounds::Meeting) -> io::Result<()> {
         meeting.meet();
         self.advise(libc::MADV_DONTNEED)
     }
 
-    /// `mremap` of all pages to another place.
+    /// Moves all pages to another place with `mremap`.
     pub fn move_to(self, to: Area) -> io::Result<()> {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         let (from, size) = (self.pointer(), self.bytes());
@@ -167,27 +171,27 @@ impl Area {
         if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// `msync`, which waits.
+    /// Calls `msync` and waits for it (`MS_SYNC`).
     pub fn sync(self) -> io::Result<()> {
         // SAFETY: as for `unmap`.
         check(unsafe { libc::msync(self.pointer(), self.bytes(), libc::MS_SYNC) })
     }
 
-    /// A load from a page.
+    /// Loads from a page.
     #[inline]
     pub fn read(self, page: usize) -> u8 {
         // SAFETY: areas are mapped readable while they are read.
         unsafe { std::ptr::read_volatile((self.start + page * PAGE) as *const u8) }
     }
 
-    /// A store to a page.
+    /// Stores to a page.
     #[inline]
     pub fn write(self, page: usize) {
         // SAFETY: areas are mapped writable while they are written, and no object lives there.
         unsafe { std::ptr::write_volatile((self.start + page * PAGE) as *mut u8, 1) };
     }
 
-    /// A load of a number, aligned.
+    /// Loads an aligned number.
     #[inline]
     pub fn read_at(self, offset: usize) -> u64 {
         debug_assert!(offset.is_multiple_of(size_of::<u64>()) && offset < self.bytes());
@@ -195,7 +199,7 @@ impl Area {
         unsafe { std::ptr::read_volatile((self.start + offset) as *const u64) }
     }
 
-    /// A store of a number, aligned.
+    /// Stores an aligned number.
     #[inline]
     pub fn write_at(self, offset: usize, number: u64) {
         debug_assert!(offset.is_multiple_of(size_of::<u64>()) && offset < self.bytes());
@@ -203,17 +207,17 @@ impl Area {
         unsafe { std::ptr::write_volatile((self.start + offset) as *mut u64, number) };
     }
 
-    /// Some of its pages.
+    /// Some of the area's pages.
     pub fn part(self, first: usize, pages: usize) -> Area {
         Area { start: self.start + first * PAGE, pages }
     }
 
-    /// `madvise` of one page.
+    /// Calls `madvise` for one page.
     pub fn advise_page(self, page: usize, advice: i32) -> io::Result<()> {
         self.part(page, 1).advise(advice)
     }
 
-    /// A load from every page, in order.
+    /// Loads from every page, in order.
     #[inline]
     pub fn read_all(self) {
         for page in 0..self.pages {
@@ -221,7 +225,7 @@ impl Area {
         }
     }
 
-    /// A store to every page, in order.
+    /// Stores to every page, in order.
     #[inline]
     pub fn write_all(self) {
         for page in 0..self.pages {

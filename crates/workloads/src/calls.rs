@@ -1,4 +1,4 @@
-//! What makes other CPUs do something and is no flush of an address space.
+//! Calls that make other CPUs do something other than flush an address space.
 
 use crate::area::Area;
 use crate::numa;
@@ -13,7 +13,7 @@ use perf_event::events::Tracepoint as TracepointEvent;
 use std::fs;
 use std::io;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "collapse",
@@ -58,7 +58,7 @@ pub const WORKLOADS: &[Workload] = &[
             ..expect(&[(class::FIRST_TOUCH, 1)], &[(cause::DONTNEED, 1, 0)])
         },
     )
-    // Not tried elsewhere.
+    // It was not tried on other architectures.
     .needs(&[Need::X86])
     .second(),
     Workload::new(
@@ -79,8 +79,9 @@ pub const WORKLOADS: &[Workload] = &[
     .second(),
 ];
 
-/// mm/khugepaged.c: collapse_huge_page: pmdp_collapse_flush and tlb_remove_table_sync_one, which asks
-/// every other CPU. (How many CPUs' batches madvise_collapse drains depends on what others left in them.)
+/// mm/khugepaged.c: collapse_huge_page: pmdp_collapse_flush, and tlb_remove_table_sync_one, which
+/// interrupts every other CPU. (How many CPUs' LRU batches madvise_collapse drains depends on what
+/// others left in them.)
 fn collapse(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::table(0)?;
     rounds.each(|meeting| {
@@ -93,20 +94,21 @@ fn collapse(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// include/uapi/asm-generic/mman-common.h, 6.1.
+/// Source: include/uapi/asm-generic/mman-common.h (6.1).
 pub const MADV_COLLAPSE: i32 = 25;
 
 /// Whether the kernel has `MADV_COLLAPSE`.
 pub fn collapses() -> bool {
-    // SAFETY: of no bytes the advice changes nothing; the kernel only says if it knows it.
+    // SAFETY: about no bytes, the advice changes nothing; the kernel only says whether it knows it.
     unsafe { libc::madvise(std::ptr::null_mut(), 0, MADV_COLLAPSE) == 0 }
 }
 
-/// include/uapi/linux/membarrier.h.
+/// Source: include/uapi/linux/membarrier.h.
 const PRIVATE_EXPEDITED: libc::c_long = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: libc::c_long = 1 << 4;
 
-/// kernel/sched/membarrier.c: membarrier_private_expedited: ipi_mb on each CPU that runs the process.
+/// kernel/sched/membarrier.c: membarrier_private_expedited: ipi_mb on each CPU that runs the
+/// process.
 fn membarrier(rounds: &mut Rounds) -> io::Result<()> {
     let command = |command: libc::c_long| {
         // SAFETY: the call takes numbers only.
@@ -119,10 +121,11 @@ fn membarrier(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/mempolicy.c: do_mbind: lru_cache_disable waits for a grace period and then has every CPU drained whose batches hold
-/// anything (mm/swap.c: __lru_add_drain_all, cpu_needs_drain). The second thread, which holds CPU 1, has left a page there. Of other
-/// CPUs it is not known: buffers of a disk count as well, and whoever touches a new page there meanwhile empties its batch
-/// (__folio_batch_add_and_move, lru_cache_disabled).
+/// mm/mempolicy.c: do_mbind: lru_cache_disable waits for a grace period. Then it has every CPU
+/// drained whose batches hold anything (mm/swap.c: __lru_add_drain_all, cpu_needs_drain). The
+/// second thread, which holds CPU 1, has left a page there. For other CPUs the number is not known:
+/// buffers of a disk count as well, and a CPU that touches a new page meanwhile empties its batch
+/// itself (__folio_batch_add_and_move, lru_cache_disabled).
 fn mbind_drain(rounds: &mut Rounds) -> io::Result<()> {
     let (area, other) = (Area::anonymous(0, 1)?, Area::anonymous(1, 1)?);
     other.write(0);
@@ -134,9 +137,10 @@ fn mbind_drain(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// kernel/tracepoint.c: tracepoint_add_func, tracepoint_remove_func: the static call's trampoline, the one place that
-/// calls it (kernel/static_call_inline.c: __static_call_update), and the one place of the static key. Each is patched
-/// there and back, in three steps that ask every other CPU (arch/x86/kernel/alternative.c: text_poke_bp_batch): 18.
+/// kernel/tracepoint.c: tracepoint_add_func, tracepoint_remove_func: they patch the static call's
+/// trampoline, the one place that calls it (kernel/static_call_inline.c: __static_call_update), and
+/// the one place of the static key. Each is patched there and back, in three steps that interrupt
+/// every other CPU (arch/x86/kernel/alternative.c: text_poke_bp_batch): 18 times.
 fn text_patch(rounds: &mut Rounds) -> io::Result<()> {
     let tracefs = Tracefs::find().map_err(io::Error::other)?;
     let point = Tracepoint::find(tracefs.path(), "oom", "mark_victim").map_err(io::Error::other)?;
@@ -146,10 +150,10 @@ fn text_patch(rounds: &mut Rounds) -> io::Result<()> {
 
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Whether a page of hugetlb gives its page structures back.
+/// The setting that makes pages of hugetlb give their page structures back.
 pub const OPTIMIZE: &str = "/proc/sys/vm/hugetlb_optimize_vmemmap";
 
-/// A setting of the kernel, put back at the end.
+/// A setting of the kernel, which is restored at the end.
 struct Setting {
     path: &'static str,
     before: String,
@@ -165,13 +169,14 @@ impl Setting {
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // An error cannot be reported here.
         let _ = fs::write(self.path, &self.before);
     }
 }
 
-/// mm/hugetlb_vmemmap.c: hugetlb_vmemmap_optimize_folios: flush_tlb_all once the huge mappings of the page structures
-/// are split, and again once they are remapped; hugetlb_vmemmap_restore_folios: once more (6.12).
+/// mm/hugetlb_vmemmap.c: hugetlb_vmemmap_optimize_folios: flush_tlb_all once when the huge mappings
+/// of the page structures are split, and again when they are remapped;
+/// hugetlb_vmemmap_restore_folios: once more (6.12).
 fn kernel_flush(rounds: &mut Rounds) -> io::Result<()> {
     let _optimize = Setting::set(OPTIMIZE, "1")?;
     let pages: u64 = fs::read_to_string(HUGE_PAGES)?.trim().parse().map_err(io::Error::other)?;

@@ -1,6 +1,6 @@
-//! Whether watching counts what a workload costs, exactly: N rounds are N times what the table says,
-//! class by class and cause by cause, and every fault and flush event that the kernel counted has
-//! been seen. Where others take the workload's CPUs in every attempt, nothing is known.
+//! Checks that watching counts exactly what a workload costs. N rounds are N times what the table
+//! says, class by class and cause by cause, and every fault and flush event that the kernel counted
+//! was seen. If other tasks take the workload's CPUs in every attempt, the result is undecided.
 
 use crate::numa;
 use crate::rounds;
@@ -24,20 +24,21 @@ use std::os::fd::AsFd;
 use std::process::{self, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-/// A round in which somebody else takes the second CPU has other flushes, so a measurement may be
-/// repeated; it is never averaged, and no part of it left out. So many that nobody is known to have disturbed.
+/// The most undisturbed attempts. In a round in which another task takes the second CPU, the
+/// flushes are others, so a measurement may be repeated. It is never averaged, and no part of it is
+/// left out.
 const QUIET_ATTEMPTS: u32 = 4;
 
-/// So many in all.
+/// The most attempts in all.
 const ATTEMPTS: u32 = 16;
 
-/// Names of those who disturbed that a reason has room for.
+/// The largest number of disturbing tasks that a reason names.
 const STRANGERS_NAMED: usize = 5;
 
-/// The exit status where nothing is wrong, and something undecided.
+/// The exit status if no workload is wrong and at least one is undecided.
 const UNDECIDED: u8 = 3;
 
-/// The size of a ring.
+/// The size of a ring, in bytes.
 pub const RING_BYTES: usize = 8 << 20;
 
 /// Faults by class; flushes by cause, sent and local.
@@ -45,14 +46,15 @@ pub const RING_BYTES: usize = 8 << 20;
 struct Counts {
     faults: BTreeMap<String, u64>,
     flushes: BTreeMap<String, (u64, u64)>,
-    /// None where it cannot be told.
+    /// Faults that the kernel counts without an exception. `None` if they are not known.
     without_exception: Option<u64>,
-    /// Switches away that flushed, and that did not; none where the workload is about something
-    /// else, or it cannot be told.
+    /// Switches away that flushed, and those that did not. `None` if the workload is about
+    /// something else, or if they are not known.
     switches: Option<(u64, u64)>,
-    /// What the workload asked other CPUs for, of what it is about.
+    /// How often the workload asked other CPUs for each thing that it is about.
     asks: BTreeMap<String, u64>,
-    /// How often faults waited, by what for; none where the workload is about something else.
+    /// How often faults waited, by what they waited for. `None` if the workload is about something
+    /// else.
     waits: Option<BTreeMap<String, u64>>,
 }
 
@@ -124,7 +126,7 @@ impl Counts {
         }
     }
 
-    /// Puts in what the kernel decides.
+    /// Replaces the counts that only the kernel decides.
     fn decided(mut self, workload: &Workload, machine: &Machine) -> io::Result<Counts> {
         let of = |name: &str| {
             let count = machine.vmstat.as_ref().and_then(|vmstat| vmstat.get(name).copied());
@@ -146,7 +148,7 @@ impl Counts {
         Ok(self)
     }
 
-    /// Puts in what is a matter of time, as it was found.
+    /// Replaces the counts that depend on timing by those that were found.
     fn timed(mut self, workload: &Workload, found: &Counts) -> Counts {
         if !workload.per_round(series()).varies() {
             return self;
@@ -161,7 +163,7 @@ impl Counts {
     }
 }
 
-/// What a process asked of CPUs.
+/// What a process asked other CPUs for.
 fn asked<'a>(
     events: &'a Events,
     title: &'static str,
@@ -171,7 +173,7 @@ fn asked<'a>(
     rows.filter(move |row| row.asked == title && row.from.pid == process)
 }
 
-/// What of it was done without an interrupt.
+/// How often CPUs did what the workload asked for without an interrupt.
 fn uninterrupted(workload: &Workload, process: i32, run: &Observation) -> BTreeMap<String, u64> {
     let Some(events) = &run.events else { return BTreeMap::new() };
     let of = |asks: &Asks| {
@@ -182,7 +184,8 @@ fn uninterrupted(workload: &Workload, process: i32, run: &Observation) -> BTreeM
     workload.per_round(series()).asks.iter().map(of).collect()
 }
 
-/// What is left of it where the kernel does not show everything, which the report has to say.
+/// The expected counts that can be seen where the kernel does not show everything. The report says
+/// what is missing.
 fn visible(mut expected: Counts, run: &Observation) -> Counts {
     let missing = |what: &str| run.missing.iter().any(|missing| missing.what == what);
     let faults = &mut expected.faults;
@@ -192,11 +195,11 @@ fn visible(mut expected: Counts, run: &Observation) -> Counts {
         *faults.entry(class::FILE_MAP.to_owned()).or_default() += around;
     }
     if missing("exceptions:page_fault_user") {
-        // The end of a fault is told; one that fails has none.
+        // The kernel shows the ends of faults, and a failed fault has none.
         faults.remove(class::FAILED);
         let all: u64 = std::mem::take(faults).into_values().sum();
         faults.extend((all > 0).then(|| (class::UNKNOWN.to_owned(), all)));
-        // Nor is it known when a task is in one.
+        // It is not known either when a task is in a fault.
         expected.waits = None;
     }
     if missing("tlb:tlb_flush") {
@@ -204,40 +207,40 @@ fn visible(mut expected: Counts, run: &Observation) -> Counts {
         expected.switches = None;
     }
     if missing("csd:csd_queue_cpu") {
-        // Drains are works, which each kernel shows.
+        // Drains are works, which every kernel shows.
         expected.asks.retain(|title, _| title == Asked::LruDrain.title());
     }
     expected
 }
 
-/// What came of one workload.
+/// The result for one workload.
 #[derive(Debug, Serialize)]
 struct Outcome {
     name: &'static str,
-    /// Why it cannot run here.
+    /// Why the workload cannot run here.
     skipped: Option<String>,
     /// What failed.
     failed: Option<String>,
     exact: bool,
-    /// Why nothing is known: who disturbed every attempt.
+    /// Why the result is undecided: which tasks disturbed every attempt.
     undecided: Option<String>,
     attempts: u32,
-    /// How long they took together.
+    /// How long all attempts took together.
     took_ms: u64,
-    /// Attempts that nobody is known to have disturbed.
+    /// Attempts that no task is known to have disturbed.
     quiet_attempts: u32,
-    /// Who ran on the workload's CPUs meanwhile.
+    /// Tasks that ran on the workload's CPUs meanwhile.
     strangers: BTreeSet<String>,
     expected: Counts,
-    /// The last attempt's.
+    /// The counts of the last attempt.
     found: Counts,
     /// What the last attempt showed to be needless.
     needless: Vec<Finding>,
     /// Protections of single pages that were changed to and fro.
     toggled: Vec<Toggles>,
-    /// What of the asked was done without an interrupt, by what it was.
+    /// How often CPUs did what was asked without an interrupt, by what was asked.
     uninterrupted: BTreeMap<String, u64>,
-    /// The kernel's own count of interrupts meanwhile; of a workload that is about them.
+    /// The kernel's own count of interrupts meanwhile, for a workload that is about interrupts.
     counted_interrupts: Vec<Held>,
     /// What this kernel does not show.
     missing: Vec<Missing>,
@@ -274,8 +277,9 @@ impl Outcome {
         !done && self.quiet_attempts < QUIET_ATTEMPTS && self.attempts < ATTEMPTS
     }
 
-    /// After the last attempt: counts that change from attempt to attempt are the disturbance's, if
-    /// every attempt was disturbed. The same wrong counts again and again are the workload's.
+    /// Decides the result after the last attempt. If every attempt was disturbed and the counts
+    /// vary, they are the disturbance's. If the same wrong counts come again and again, they are
+    /// the workload's.
     fn conclude(&mut self) {
         let decided = self.skipped.is_some() || self.failed.is_some() || self.exact;
         if !decided && self.quiet_attempts == 0 && self.varies {
@@ -294,7 +298,8 @@ impl Outcome {
         !self.exact && self.skipped.is_none() && self.undecided.is_none()
     }
 
-    /// Whether the counts are those of the table; who loses a race may have faulted or not.
+    /// Whether the counts are those of the table. A thread that loses a race may or may not have
+    /// faulted.
     fn as_expected(&self, workload: &Workload, rounds: u32) -> bool {
         let mut found = self.found.clone();
         let all = |counts: &Counts| counts.faults.values().sum::<u64>();
@@ -336,12 +341,13 @@ impl Outcome {
     }
 }
 
-/// Checks these workloads, or all, and prints what came of it; status 1 if one is not exact.
+/// Checks these workloads, or all, and prints the results. The exit status is 1 if one is not
+/// exact.
 pub fn check(names: &[String], rounds: u32, json: bool) -> io::Result<ExitCode> {
     let named: io::Result<Vec<_>> = names.iter().map(|name| table::find(name)).collect();
     let workloads = if names.is_empty() { table::all().collect() } else { named? };
     let mut signals = Signals::catch()?;
-    // The kernel's counts of samples are the whole machine's.
+    // The kernel counts samples for the whole machine.
     numa::forbid_sampling();
     let _held = hold_events();
     let mut outcomes = Vec::new();
@@ -378,9 +384,9 @@ fn check_one(workload: &'static Workload, rounds: u32, signals: &mut Signals) ->
     outcome
 }
 
-/// Opens every event that watching opens, idle: the kernel patches itself for the first of a kind
-/// and waits with the last, which takes most of the time otherwise. Where they cannot be opened
-/// watching says why.
+/// Opens every event that watching opens, and leaves it idle. The kernel patches itself for the
+/// first event of a kind and waits for the last, which otherwise takes most of the time. If the
+/// events cannot be opened, watching says why.
 pub fn hold_events() -> Option<Rings> {
     let tracefs = Tracefs::find().ok()?;
     let own = Tasks::Running(vec![process::id() as i32]);
@@ -389,7 +395,8 @@ pub fn hold_events() -> Option<Rings> {
     Rings::open(&own, &options, tracefs.path()).ok()
 }
 
-/// Whether the rings had everything that the kernel counted; interrupts as well where the workload is about them.
+/// Whether the rings had everything that the kernel counted, including interrupts if the workload
+/// is about them.
 fn all_seen(workload: &Workload, run: &Observation) -> bool {
     let about_interrupts = !workload.per_round(series()).asks.is_empty();
     run.events.as_ref().is_some_and(|events| {
@@ -402,9 +409,10 @@ fn all_seen(workload: &Workload, run: &Observation) -> bool {
     })
 }
 
-/// Watches the rounds of a workload and nothing else: it waits at a gate before and after them,
-/// and the command that says how long to watch opens the first and waits for the second. Then its process,
-/// and who else ran on its CPUs meanwhile; nobody where that cannot be seen.
+/// Watches the rounds of a workload and nothing else. The workload waits at a gate before and after
+/// its rounds. The command whose run is watched opens the first gate and waits at the second.
+/// Returns what was seen, the workload's process, and the tasks that ran on its CPUs meanwhile. No
+/// tasks are returned where they cannot be seen.
 fn watched(
     workload: &Workload,
     rounds: u32,
@@ -436,7 +444,8 @@ fn watched(
     let waits = workload.per_round(series()).waits.is_some();
     let options = Options { target, ring_bytes: RING_BYTES, extent, waits, timeline: None };
     let witness = Witness::open();
-    // Whoever watches and opens the gate would be switched away from, where the workload is on the same CPU.
+    // If the watching process were on the workload's CPU, opening the gate would be a switch away
+    // from it.
     let anywhere = rustix::thread::sched_getaffinity(None)?;
     if workload.per_round(series()).switches.is_some() {
         let _ = sys::pin(1);
@@ -453,7 +462,7 @@ fn watched(
     }
 }
 
-/// Opens the first gate and waits for the second.
+/// Opens the first gate and waits at the second.
 pub fn open_gate() -> io::Result<()> {
     io::stdout().write_all(b"\n")?;
     io::stdout().flush()?;
@@ -481,7 +490,7 @@ fn print(outcome: &Outcome) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What comes of so many attempts that are not exact.
+    /// The result after this many attempts that are not exact.
     fn concluded(attempts: u32, quiet_attempts: u32, varies: bool) -> Outcome {
         let workload = table::all().next().unwrap();
         let strangers = BTreeSet::from(["cc1".to_owned()]);

@@ -1,11 +1,11 @@
 //! Child processes that share chosen memory and touch none of it.
 //!
-//! A child runs a few instructions that read the system calls of its life ([`Life`]) from the page
+//! A child runs a few instructions. They read the system calls of its life ([`Life`]) from the page
 //! that they lie in, which is copied with its page table. All memory but that page and the areas
-//! under test is left out of it (`MADV_DONTFORK`), so the parent's own stack and data are not
-//! write-protected by the fork.
-//! Hence neither side takes a fault that the workload does not mean. (The start sees to it that
-//! no restartable sequence is registered, to which the kernel would write.)
+//! under test is left out of the child (`MADV_DONTFORK`), so the fork does not write-protect the
+//! parent's own stack and data. Hence neither side takes a fault that the workload does not mean.
+//! (The start makes sure that no restartable sequence is registered, because the kernel would write
+//! to it.)
 
 use crate::area::Area;
 use crate::sys::{check, number};
@@ -77,13 +77,13 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// Sleeps for good: an architecture without pause has a ppoll that waits for nothing.
+/// The call that sleeps forever. An architecture without pause has a ppoll that waits for nothing.
 #[cfg(target_arch = "x86_64")]
 const SLEEP: libc::c_long = libc::SYS_pause;
 #[cfg(target_arch = "aarch64")]
 const SLEEP: libc::c_long = libc::SYS_ppoll;
 
-/// An architecture without fork has it as a clone.
+/// The call that forks. An architecture without fork has clone.
 #[cfg(target_arch = "x86_64")]
 const FORK: (libc::c_long, u64) = (libc::SYS_fork, 0);
 #[cfg(target_arch = "aarch64")]
@@ -94,43 +94,44 @@ unsafe extern "C" {
     static needless_fork_end: u8;
 }
 
-/// What a child does for all its life.
+/// What a child does in its whole life.
 #[derive(Copy, Clone, Debug)]
 pub enum Life {
     /// It ends at once.
     Exit,
-    /// It sleeps until it is killed, or its parent ends.
+    /// It sleeps until it is killed or its parent ends.
     Pause,
     /// It goes to CPU 1 and back to CPU 0, and ends.
     Visit,
-    /// The same, but it ends by a signal.
+    /// It goes to CPU 1 and back to CPU 0, and ends by a signal.
     VisitAndDie,
     /// It goes to CPU 1 and back to CPU 0, and executes the program in a file.
     VisitAndExecute(RawFd),
-    /// Until it is killed, or its parent ends, it reads a byte to a page and writes it from there.
+    /// It reads a byte to a page and writes the byte from there, until it is killed or its parent
+    /// ends.
     Echo {
-        /// Where it reads.
+        /// The descriptor that it reads from.
         from: RawFd,
-        /// Where it writes.
+        /// The descriptor that it writes to.
         to: RawFd,
-        /// The page's address.
+        /// The address of the page.
         page: usize,
     },
 }
 
 /// A system call: its number and its arguments.
 type Call = [u64; 6];
-/// Those of one life.
+/// The number of system calls of one life.
 const CALLS: usize = 4;
 
-/// In place of a number: the first call follows.
+/// An entry in place of a call: the first call follows again.
 const AGAIN: Call = [u64::MAX, 0, 0, 0, 0, 0];
 
-/// What calls can point to: the sets of CPU 1 and of CPU 0, and a zero.
+/// Data that calls can point to: the sets of CPU 1 and of CPU 0, and a zero.
 const DATA: [u64; 3] = [1 << 1, 1 << 0, 0];
 
 impl Life {
-    /// The system calls that it consists of; `data`: where [`DATA`] lies.
+    /// The system calls of this life. `data` is the address of [`DATA`].
     fn calls(self, data: u64) -> [Call; CALLS] {
         let call = |number: libc::c_long, arguments: [u64; 5]| {
             let [a, b, c, d, e] = arguments;
@@ -145,7 +146,7 @@ impl Life {
             Life::Pause => [end_with_parent, call(SLEEP, [0; 5]), exit, exit],
             Life::Visit => [to_cpu(data), to_cpu(data + 8), exit, exit],
             Life::VisitAndDie => {
-                // seccomp(2): then every call but a few kills.
+                // seccomp(2): after this call, every call but a few kills.
                 let (option, mode) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT);
                 let obey = call(libc::SYS_prctl, [option as u64, mode.into(), 0, 0, 0]);
                 [to_cpu(data), to_cpu(data + 8), obey, call(libc::SYS_getpid, [0; 5])]
@@ -167,30 +168,30 @@ impl Life {
 /// The system call that makes a child.
 #[derive(Copy, Clone, Debug)]
 pub enum Birth {
-    /// `fork`
+    /// The call `fork`.
     Fork,
-    /// `clone`
+    /// The call `clone`.
     Clone,
-    /// `clone3`
+    /// The call `clone3`.
     Clone3,
 }
 
 /// Makes children that lead the same life.
 pub struct Nursery {
     code: usize,
-    /// Where their system calls lie.
+    /// The address of their system calls.
     calls: usize,
-    /// `struct clone_args`: the exit signal is the fifth.
+    /// The `struct clone_args`; the exit signal is its fifth number.
     arguments: Box<[u64; 8]>,
 }
 
 impl Nursery {
-    /// Leaves all memory but `shared` out of the children that come.
+    /// Leaves all memory but `shared` out of the children to come.
     pub fn new(life: Life, shared: &[Area]) -> io::Result<Nursery> {
         let page = Area::anonymous(9, 1)?;
         let (begin, end) = (&raw const needless_fork_begin, &raw const needless_fork_end);
         let size = end as usize - begin as usize;
-        // SAFETY: the instructions are fewer than a page has bytes, and the page is writable.
+        // SAFETY: the instructions fit into the page, and the page is writable.
         unsafe { std::ptr::copy_nonoverlapping(begin, page.address() as *mut u8, size) };
         let calls = (page.address() + size).next_multiple_of(align_of::<u64>());
         let data = calls + size_of::<[Call; CALLS]>();
@@ -209,15 +210,15 @@ impl Nursery {
         for line in std::fs::read_to_string("/proc/self/maps")?.lines() {
             let Some((from, to)) = addresses(line) else { continue };
             if !kept.contains(&from) {
-                // SAFETY: the advice changes nothing for this process. Mappings of the kernel's
-                // own refuse it, which does not matter.
+                // SAFETY: the advice changes nothing for this process. The kernel's own mappings
+                // refuse it, which does not matter.
                 unsafe { libc::madvise(from as *mut _, to - from, libc::MADV_DONTFORK) };
             }
         }
         Ok(nursery)
     }
 
-    /// Makes a child.
+    /// Makes a child by this call.
     pub fn bear(&self, birth: Birth) -> io::Result<Child> {
         type Code = extern "C" fn(u64, u64, u64, u64) -> i64;
         // SAFETY: the page holds a function of this type, and is never written again.
@@ -243,12 +244,12 @@ pub struct Child {
 }
 
 impl Child {
-    /// Its process.
+    /// The child's process ID.
     pub fn id(&self) -> i32 {
         self.id
     }
 
-    /// Waits for its end: its memory is free then.
+    /// Waits for the child's end. After that its memory is free.
     pub fn wait(self) -> io::Result<()> {
         let nothing = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: null pointers ask for no results.
@@ -256,7 +257,7 @@ impl Child {
         number(waited).map(drop)
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the child and waits for its end.
     pub fn kill(self) -> io::Result<()> {
         // SAFETY: the child has not been waited for, so the number is its own.
         check(unsafe { libc::kill(self.id, libc::SIGKILL) })?;
@@ -264,7 +265,7 @@ impl Child {
     }
 }
 
-/// Where a line of `/proc/PID/maps` begins and ends.
+/// The addresses at which the mapping of a line of `/proc/PID/maps` begins and ends.
 pub fn addresses(line: &str) -> Option<(usize, usize)> {
     let (from, to) = line.split_once(' ')?.0.split_once('-')?;
     Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))

@@ -6,7 +6,7 @@ use crate::rounds::Rounds;
 use crate::table::{Workload, cause, class, expect};
 use std::io;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "cow_fork",
@@ -32,8 +32,8 @@ pub const WORKLOADS: &[Workload] = &[
 const PAGES: usize = 4;
 
 /// The fork write-protects the pages and flushes everything (kernel/fork.c: dup_mmap,
-/// flush_tlb_mm); each write copies and flushes its page (mm/memory.c: wp_page_copy,
-/// ptep_clear_flush). The parent has the copies for itself in the next round.
+/// flush_tlb_mm). Each write copies and flushes its page (mm/memory.c: wp_page_copy,
+/// ptep_clear_flush). In the next round, the copies belong to the parent alone.
 fn cow_fork(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     area.write_all();
@@ -49,7 +49,7 @@ fn cow_fork(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// The child is gone, so the parent is the only owner: mm/memory.c: wp_can_reuse_anon_folio,
+/// The child has ended, so the parent is the only owner: mm/memory.c: wp_can_reuse_anon_folio,
 /// wp_page_reuse, without a flush on x86.
 fn reuse(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "fault_around",
@@ -134,17 +134,18 @@ pub const WORKLOADS: &[Workload] = &[
     ),
 ];
 
-/// Fits into what one fault maps around itself.
+/// The number of pages of most files here. One fault-around maps them all.
 const PAGES: usize = 4;
 
-/// Whether temporary files are on tmpfs or ramfs (include/uapi/linux/magic.h), where they behave
-/// otherwise.
+/// Whether temporary files are on tmpfs or ramfs (include/uapi/linux/magic.h). Files there behave
+/// otherwise than on a disk.
 pub fn temporary_is_memory() -> bool {
     let kind = rustix::fs::statfs(std::env::temp_dir()).map(|system| system.f_type);
     matches!(kind, Ok(0x0102_1994 | 0x8584_58f6))
 }
 
-/// Whether they are on a disk that is memory: it has read before anybody can wait.
+/// Whether temporary files are on a disk that is memory. Such a disk has read the page before any
+/// task can wait.
 pub fn disk_is_memory() -> bool {
     let Ok(folder) = rustix::fs::stat(std::env::temp_dir()) else { return true };
     let (major, minor) = (rustix::fs::major(folder.st_dev), rustix::fs::minor(folder.st_dev));
@@ -158,7 +159,8 @@ fn temporary() -> io::Result<File> {
     temporary_by(PAGES, PAGES)
 }
 
-/// The same of so many pages, of which so many are written at a time: a write decides how large folios may be.
+/// A file without a name, of `all` pages, written `pages` at a time. The length of a write limits
+/// the size of folios.
 pub fn temporary_by(all: usize, pages: usize) -> io::Result<File> {
     let path = std::env::temp_dir().join(format!("needless-workload-{}", std::process::id()));
     let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
@@ -186,7 +188,7 @@ fn memfd_of_pages() -> io::Result<File> {
     Ok(file)
 }
 
-/// mm/memory.c: do_read_fault, do_fault_around: all pages are in the page cache and get mapped.
+/// mm/memory.c: do_read_fault, do_fault_around: all pages are in the page cache and are mapped.
 fn fault_around(rounds: &mut Rounds) -> io::Result<()> {
     let file = temporary()?;
     let area = Area::file(0, PAGES, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd())?;
@@ -196,9 +198,8 @@ fn fault_around(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/filemap.c: filemap_fault reads one page (MADV_RANDOM: none ahead). The page must not be
-/// mapped when the page cache is to let it go (mm/fadvise.c, mm/truncate.c:
-/// mapping_evict_folio).
+/// mm/filemap.c: filemap_fault reads one page (with MADV_RANDOM none ahead). The page cache drops a
+/// page only if it is not mapped (mm/fadvise.c, mm/truncate.c: mapping_evict_folio).
 fn file_map(rounds: &mut Rounds) -> io::Result<()> {
     let file = temporary()?;
     let descriptor = file.as_raw_fd();
@@ -212,7 +213,7 @@ fn file_map(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// Lets the page cache go of a file that is on disk and not mapped.
+/// Drops a file from the page cache. The file is on disk and not mapped.
 fn drop_cached(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the call only concerns the page cache.
     match unsafe { libc::posix_fadvise(descriptor, 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -221,7 +222,8 @@ fn drop_cached(descriptor: RawFd) -> io::Result<()> {
     }
 }
 
-/// mm/filemap.c: filemap_fault: who finds the page that another one reads waits for its lock.
+/// mm/filemap.c: filemap_fault: a task that finds the page which another one reads waits for its
+/// lock.
 fn page_locked(rounds: &mut Rounds) -> io::Result<()> {
     let file = temporary()?;
     let descriptor = file.as_raw_fd();
@@ -259,8 +261,8 @@ fn file_read_cow(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// The file system wants to know of writes (mm/vma.c: vma_wants_writenotify), so the read maps the
-/// page read-only and the write faults: mm/memory.c: wp_page_shared, without a flush.
+/// The file system wants to know about writes (mm/vma.c: vma_wants_writenotify). So the read maps
+/// the page read-only, and the write faults: mm/memory.c: wp_page_shared, without a flush.
 fn shared_dirty(rounds: &mut Rounds) -> io::Result<()> {
     let file = temporary()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
@@ -271,8 +273,8 @@ fn shared_dirty(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/memory.c: do_shared_fault. One page only: 6.18 maps all of a large folio of the page cache in
-/// one fault, and how large folios are is the file system's business.
+/// mm/memory.c: do_shared_fault. The workload writes one page only: 6.18 maps all of a large folio
+/// of the page cache in one fault, and the file system decides how large folios are.
 fn shared_write(rounds: &mut Rounds) -> io::Result<()> {
     let file = temporary()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
@@ -282,7 +284,7 @@ fn shared_write(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// Writing back makes the page clean in all page tables: mm/page-writeback.c:
+/// Writeback makes the page clean in all page tables: mm/page-writeback.c:
 /// folio_clear_dirty_for_io, mm/rmap.c: page_vma_mkclean_one: ptep_clear_flush. The next write
 /// faults: mm/memory.c: wp_page_shared.
 fn write_back(rounds: &mut Rounds, by_address: bool) -> io::Result<()> {
@@ -295,8 +297,9 @@ fn write_back(rounds: &mut Rounds, by_address: bool) -> io::Result<()> {
     })
 }
 
-/// mm/memory.c: do_shared_fault, do_page_mkwrite: each first store since the page was mapped tells the file system. 5.10
-/// gives mmap_lock back where dirty pages are counted, and tries again (fault_dirty_shared_page): the fault is major then.
+/// mm/memory.c: do_shared_fault, do_page_mkwrite: the first store to each page since it was mapped
+/// tells the file system. Where dirty pages are counted, 5.10 gives mmap_lock back and tries again
+/// (fault_dirty_shared_page); the fault is then major.
 fn page_fault3(rounds: &mut Rounds) -> io::Result<()> {
     let file = temporary_by(PAGES, 1)?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
@@ -321,7 +324,7 @@ fn memfd_first(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/memory.c: do_shared_fault: a write does not map around.
+/// mm/memory.c: do_shared_fault: a write does not map pages around it.
 fn memfd_write(rounds: &mut Rounds) -> io::Result<()> {
     let file = memfd_of_pages()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;
@@ -332,8 +335,8 @@ fn memfd_write(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// Memory wants no notice of writes, so the read maps the page writable, and the processor sets
-/// the dirty bit.
+/// tmpfs wants no notice of writes, so the read maps the page writable, and the processor sets the
+/// dirty bit.
 fn memfd_read_write(rounds: &mut Rounds) -> io::Result<()> {
     let file = memfd_of_pages()?;
     let area = Area::file(0, PAGES, RW, libc::MAP_SHARED, file.as_raw_fd())?;

@@ -1,4 +1,4 @@
-//! System calls that take pages or rights away, and so flush.
+//! System calls that take pages or rights away, and therefore flush.
 
 use crate::area::{Area, RW};
 use crate::rounds::Rounds;
@@ -6,7 +6,7 @@ use crate::sys::PAGE;
 use crate::table::{Workload, cause, class, expect};
 use std::io;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "munmap_local",
@@ -157,10 +157,10 @@ fn mmap_fixed(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/mprotect.c: change_pte_range; x86's pte_flags_need_flush wants a flush in both directions,
-/// but none for a page that could not be accessed. The pages are exclusive, so they become
-/// writable in the call (can_change_pte_writable) and the writes do not fault. 5.10 has neither:
-/// every change flushes, and the writes make the pages writable.
+/// mm/mprotect.c: change_pte_range; x86's pte_flags_need_flush asks for a flush in both directions,
+/// but for none if the page could not be accessed. The pages are exclusive, so the call makes them
+/// writable (can_change_pte_writable) and the writes do not fault. 5.10 has neither: every change
+/// flushes, and the writes make the pages writable.
 fn mprotect(rounds: &mut Rounds, prot: i32) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     rounds.each(|meeting| {
@@ -172,7 +172,7 @@ fn mprotect(rounds: &mut Rounds, prot: i32) -> io::Result<()> {
     })
 }
 
-/// Nobody touches the page meanwhile.
+/// No task touches the page between the two calls.
 fn mprotect_toggle(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     area.write_all();
@@ -196,8 +196,8 @@ fn mremap(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/mmap.c: brk: one gather. The page below keeps the page table; where the pages begin the next one,
-/// it is freed with them, in the same flush.
+/// mm/mmap.c: brk: one gather. The page below keeps the page table. If the pages begin the next
+/// table, that table is freed with them, in the same flush.
 fn heap(rounds: &mut Rounds) -> io::Result<()> {
     let end = set_heap_end(0)?;
     let first = end.next_multiple_of(PAGE);
@@ -213,15 +213,15 @@ fn heap(rounds: &mut Rounds) -> io::Result<()> {
     set_heap_end(end).map(drop)
 }
 
-/// The system call itself: the C library's heap does not take part, since no round allocates.
+/// Calls brk directly. The C library's heap is not affected, because no round allocates.
 fn set_heap_end(address: usize) -> io::Result<usize> {
-    // SAFETY: only pages above the heap's end as it was are added, written and taken away.
+    // SAFETY: only pages above the heap's original end are added, written and taken away.
     let end = unsafe { libc::syscall(libc::SYS_brk, address) } as usize;
     if address != 0 && end != address { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(end) }
 }
 
 fn write(address: usize) {
-    // SAFETY: the page is above what the C library knows of the heap, and belongs to nobody.
+    // SAFETY: the page is above the heap that the C library knows of, and belongs to nobody.
     unsafe { std::ptr::write_volatile(address as *mut u8, 1) };
 }
 
@@ -231,8 +231,8 @@ fn dontneed_untouched(rounds: &mut Rounds) -> io::Result<()> {
     rounds.each(|meeting| area.drop_pages(meeting))
 }
 
-/// mm/madvise.c: madvise_free_pte_range and madvise_cold_or_pageout_pte_range clear the bits
-/// that the writes set again without a fault, and flush if any was set.
+/// mm/madvise.c: madvise_free_pte_range and madvise_cold_or_pageout_pte_range clear the bits, and
+/// flush if any was set. The writes set the bits again without a fault.
 fn age(rounds: &mut Rounds, advice: i32) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     rounds.each(|meeting| {

@@ -1,4 +1,5 @@
-//! Ordinary child processes, which run what their parent's program says. (Those whose faults are counted run nothing of it: [`crate::child`].)
+//! Ordinary child processes, which run code of their parent's program. (Children whose faults are
+//! counted run none of it: [`crate::child`].)
 
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal,
@@ -6,11 +7,12 @@ use rustix::process::{
 };
 use std::io;
 
-/// A child process, which ends with its parent, and when nobody wants it any more.
+/// A child process. It ends with its parent, and when this value is dropped.
 pub struct Forked(Pid);
 
 impl Forked {
-    /// Starts one, which ends after its life. The caller is the only thread of its process.
+    /// Starts a child, which ends after its life. The caller must be the only thread of its
+    /// process.
     pub fn begin(life: impl FnOnce()) -> io::Result<Forked> {
         let parent = getpid();
         // SAFETY: this process has no other thread that could hold a lock.
@@ -18,7 +20,7 @@ impl Forked {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 let tied = set_parent_process_death_signal(Some(Signal::KILL));
-                // The parent may have ended before that.
+                // The parent may have ended before the signal was set.
                 if tied.is_ok() && getppid() == Some(parent) {
                     life();
                 }

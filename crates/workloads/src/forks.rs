@@ -1,8 +1,8 @@
-//! Children that are made and end: the parent flushes once for each (kernel/fork.c: dup_mmap,
-//! flush_tlb_mm), whether anything was writable or not. The end of a child with one thread flushes
-//! nothing that is told: the task is lazy by then (only a switch of address spaces is). Another CPU
-//! that the child was on has its address space still, lazily, and is asked, since page tables are
-//! freed (arch/x86/mm/tlb.c: native_flush_tlb_multi).
+//! Children that are made and end. The parent flushes once for each child (kernel/fork.c: dup_mmap,
+//! flush_tlb_mm), whether or not anything was writable. The end of a child with one thread shows no
+//! flush: the task is lazy by then, and only a switch of address spaces is reported. If the child
+//! was on another CPU before, that CPU still has its address space loaded, lazily. It is
+//! interrupted, because page tables are freed (arch/x86/mm/tlb.c: native_flush_tlb_multi).
 
 use crate::child::{Birth, Life, Nursery};
 use crate::program;
@@ -11,7 +11,7 @@ use crate::table::{Expectation, Need, Workload, cause, class, expect};
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "fork_exit",
@@ -86,10 +86,10 @@ fn bear_to(rounds: &mut Rounds, birth: Birth, life: Life) -> io::Result<()> {
     })
 }
 
-/// fs/exec.c: exec_mmap lets the old address space go, as an end does. The new one's stack is written
-/// before the program runs (copy_strings, a fault without an exception), and with the stack's final
-/// rights 5.10 protects that page again (setup_arg_pages, mprotect_fixup), flushes, and reuses it at
-/// the next write.
+/// fs/exec.c: exec_mmap drops the old address space, as an end does. The new stack is written
+/// before the program runs (copy_strings, a fault without an exception). When the stack gets its
+/// final rights, 5.10 protects that page again (setup_arg_pages, mprotect_fixup), flushes, and
+/// reuses the page at the next write.
 fn execute(rounds: &mut Rounds) -> io::Result<()> {
     let program = program::that_ends()?;
     bear_to(rounds, Birth::Fork, Life::VisitAndExecute(program.as_raw_fd()))

@@ -1,4 +1,4 @@
-//! A CPU that nobody may disturb, guarded while a workload runs or while a thread computes there.
+//! Guards a CPU that nothing may disturb, while a workload runs or a thread computes there.
 
 use crate::check::{RING_BYTES, hold_events};
 use crate::sys;
@@ -10,14 +10,14 @@ use std::io;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Guards a CPU while so many rounds of a workload run, and prints what was seen as JSON.
+/// Guards a CPU while this many rounds of a workload run, and prints what it saw as JSON.
 pub fn guard(cpu: u16, workload: &str, rounds: u32) -> io::Result<ExitCode> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", workload, "--rounds", &rounds.to_string()]);
     guarded(cpu, command)
 }
 
-/// Guards a CPU while a thread computes there for so long, and prints what was seen as JSON.
+/// Guards a CPU while a thread computes there for this time, and prints what it saw as JSON.
 pub fn guard_held(cpu: u16, time: Duration) -> io::Result<ExitCode> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["hold", &cpu.to_string(), &time.as_millis().to_string()]);
@@ -34,7 +34,7 @@ fn guarded(cpu: u16, command: Command) -> io::Result<ExitCode> {
     Ok(ExitCode::from(run.status.unwrap_or(0)))
 }
 
-/// Computes on a CPU for so long.
+/// Computes on a CPU for this time.
 pub fn hold(cpu: u16, time: Duration) -> io::Result<ExitCode> {
     sys::pin(usize::from(cpu))?;
     let start = Instant::now();

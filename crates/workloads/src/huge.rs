@@ -7,7 +7,7 @@ use crate::table::{Need, Workload, cause, class, expect};
 use procfs::Current;
 use std::io;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "huge",
@@ -57,7 +57,7 @@ pub const WORKLOADS: &[Workload] = &[
     .needs(&[Need::Hugetlb]),
 ];
 
-/// Pages of hugetlb that nobody has.
+/// The number of free pages of hugetlb.
 pub fn free_pages() -> u64 {
     let memory = procfs::Meminfo::current().ok();
     memory.and_then(|memory| memory.hugepages_free).unwrap_or(0)
@@ -69,8 +69,8 @@ fn region() -> io::Result<Area> {
     Ok(area)
 }
 
-/// mm/huge_memory.c: do_huge_pmd_anonymous_page, zap_huge_pmd. Exact as long as the machine has a
-/// free huge page, or can make one at once.
+/// mm/huge_memory.c: do_huge_pmd_anonymous_page, zap_huge_pmd. The count is exact as long as the
+/// machine has a free huge page, or can make one at once.
 fn huge(rounds: &mut Rounds) -> io::Result<()> {
     let area = region()?;
     rounds.each(|meeting| {
@@ -80,7 +80,7 @@ fn huge(rounds: &mut Rounds) -> io::Result<()> {
 }
 
 /// mm/huge_memory.c: do_huge_zero_wp_pmd (6.18; 6.12 and before map base pages): one flush of
-/// everything, as pmdp_huge_clear_flush counts base pages.
+/// everything, because pmdp_huge_clear_flush counts base pages.
 fn huge_zero(rounds: &mut Rounds) -> io::Result<()> {
     let area = region()?;
     rounds.each(|meeting| {

@@ -1,4 +1,4 @@
-//! Faults that the kernel takes itself, with and without an exception, and those that fail.
+//! Faults that the kernel takes itself, with and without an exception, and faults that fail.
 
 use crate::area::{Area, RW};
 use crate::rounds::Rounds;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "populate_read",
@@ -52,8 +52,8 @@ pub const WORKLOADS: &[Workload] = &[
 
 const PAGES: usize = 8;
 
-/// mm/gup.c: faultin_page_range: handle_mm_fault for each page, without an exception, counted
-/// as a fault of the process.
+/// mm/gup.c: faultin_page_range: handle_mm_fault for each page, without an exception. The process
+/// counts it as a fault.
 fn populate(rounds: &mut Rounds, advice: i32) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     rounds.each(|meeting| {
@@ -62,13 +62,13 @@ fn populate(rounds: &mut Rounds, advice: i32) -> io::Result<()> {
     })
 }
 
-/// mm/mlock.c: __mm_populate, for a write as the mapping is writable. Neither call flushes.
+/// mm/mlock.c: __mm_populate, for a write because the mapping is writable. Neither call flushes.
 fn mlock(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     rounds.each(|meeting| {
         // SAFETY: no object lives in areas.
         check(unsafe { libc::mlock(area.pointer(), area.bytes()) })?;
-        // SAFETY: as before.
+        // SAFETY: no object lives in areas.
         check(unsafe { libc::munlock(area.pointer(), area.bytes()) })?;
         area.drop_pages(meeting)
     })
@@ -117,8 +117,8 @@ unsafe extern "C" {
 
 extern "C" fn go_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let after = needless_probe_after as *const ();
-    // SAFETY: the kernel passes a ucontext to handlers with SA_SIGINFO. Only the probe above
-    // makes the signal while the handler is set, and going on after its load is harmless.
+    // SAFETY: the kernel passes a ucontext to handlers with SA_SIGINFO. Only the probe above causes
+    // the signal while the handler is set, and going on after its load is harmless.
     let machine = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     #[cfg(target_arch = "x86_64")]
     {
@@ -135,7 +135,7 @@ extern "C" fn go_on(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void)
 fn segv(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     area.protect(libc::PROT_NONE)?;
-    // SAFETY: sigaction is plain numbers; all zero is a valid value.
+    // SAFETY: sigaction is plain numbers, for which zero is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = go_on as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;

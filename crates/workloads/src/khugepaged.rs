@@ -1,8 +1,9 @@
-//! What khugepaged makes huge pages of.
+//! Finds out what khugepaged makes huge pages of.
 //!
-//! Each case has a process of its own with a huge page's worth of pages, which it touches, gives up or shares; then huge pages are wanted
-//! there. Once khugepaged has come by twice, `AnonHugePages` of /proc/self/smaps says whether it has made one. Beside it stands the
-//! same as a scenario, with the operation `khugepaged` at its end.
+//! Each case has a process of its own, with as many pages as a huge page has. The process touches
+//! the pages, gives them up or shares them; then it asks for huge pages there. When khugepaged has
+//! scanned everything twice, `AnonHugePages` of /proc/self/smaps says whether it made one. Each
+//! case also exists as a scenario that ends with the operation `khugepaged`.
 
 use crate::area::{Area, TABLE};
 use crate::forked::Forked;
@@ -18,13 +19,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pages of a huge page.
+/// The number of pages of a huge page.
 const PAGES: usize = TABLE / PAGE;
-/// Its settings and counters.
+/// The folder of khugepaged's settings and counters.
 const KHUGEPAGED: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged";
-/// What has it look without a pause.
+/// The settings that make khugepaged scan without a pause.
 const HURRIED: [(&str, &str); 2] = [("scan_sleep_millisecs", "0"), ("pages_to_scan", "65536")];
-/// As long as that may take twice.
+/// The longest time to wait for two scans.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What is asked for.
@@ -32,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[command(before_help = "Example:
   needless-workload khugepaged --hurry")]
 pub struct Arguments {
-    /// Have khugepaged look without a pause meanwhile, which needs root; else it looks at 16 MiB of all that is to have huge pages every ten
-    /// seconds, and is waited for
+    /// Have khugepaged scan without a pause (needs root); without it, khugepaged scans 16 MiB every
+    /// ten seconds, and the program waits
     #[arg(long)]
     hurry: bool,
     /// Print JSON, with the scenario of each case
@@ -47,13 +48,13 @@ enum Step {
     Store(usize, usize),
     Load(usize, usize),
     Free(usize, usize),
-    /// `MADV_DONTNEED`.
+    /// Drops pages with `MADV_DONTNEED`.
     Drop(usize, usize),
     PageOut(usize, usize),
-    /// Accessed bits are taken. (A load sets none where the TLB has the translation still.)
+    /// Clears accessed bits. (A load sets none where the TLB still has the translation.)
     ClearRefs,
     ReadOnly,
-    /// A child gets the pages as well, and lives on.
+    /// Forks a child that shares the pages and lives on.
     Fork,
 }
 
@@ -68,7 +69,7 @@ const fn case(name: &'static str, steps: &'static [Step]) -> Case {
     Case { name, steps }
 }
 
-/// On either side of each of its limits.
+/// The cases, on either side of each limit of khugepaged.
 const CASES: [Case; 14] = [
     case("one page", &[Store(0, 1)]),
     case("zeros alone", &[Load(0, 1)]),
@@ -91,7 +92,7 @@ impl Case {
         self.steps.iter().any(|step| matches!(step, PageOut(..)))
     }
 
-    /// The same as a scenario.
+    /// The case as a scenario.
     fn scenario(&self) -> String {
         let steps: Vec<String> = self.steps.iter().map(|step| step.operation()).collect();
         let swap = if self.needs_swap() { "swap \"zram\" size=\"64M\"\n" } else { "" };
@@ -108,7 +109,7 @@ impl Case {
         )
     }
 
-    /// Whether khugepaged makes a huge page of it.
+    /// Runs the case. Returns whether khugepaged makes a huge page.
     fn outcome(&self) -> io::Result<bool> {
         let area = Area::alone(0, PAGES)?;
         let mut child = None;
@@ -154,11 +155,11 @@ impl Step {
     }
 }
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Debug, Serialize)]
 struct Outcome {
     name: &'static str,
-    /// Whether there is a huge page; unknown where there is no swap space.
+    /// Whether there is a huge page. `None` where the case needs swap space and there is none.
     huge: Option<bool>,
     scenario: String,
 }
@@ -189,14 +190,14 @@ pub fn khugepaged(arguments: Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A case says what it saw in a word, or why it could not.
+/// Reports the result of a case in one word, or the error.
 fn tell_outcome(mut tell: &PipeWriter, outcome: io::Result<bool>) {
     let word = match outcome {
         Ok(true) => "huge".to_owned(),
         Ok(false) => "small".to_owned(),
         Err(error) => error.to_string(),
     };
-    // Whoever does not read it has ended.
+    // If nobody reads it, the reader has ended.
     let _ = tell.write_all(word.as_bytes());
 }
 
@@ -211,9 +212,10 @@ fn told(case: &Case, mut of_case: PipeReader) -> io::Result<bool> {
     }
 }
 
-/// The settings are as they were once nobody has this any more, however that comes: a process waits for it.
+/// khugepaged's settings while it must hurry. A process restores them when this value is gone,
+/// however that happens.
 struct Hurry {
-    /// Closed before that process is waited for.
+    /// The pipe on which that process waits. It is closed before the process is waited for.
     until: Option<PipeWriter>,
     restorer: Pid,
 }
@@ -229,7 +231,7 @@ impl Hurry {
         let restorer = match unsafe { libc::fork() } {
             0 => {
                 drop(until);
-                // Signals for the terminal's job are not for whoever cleans up.
+                // The process that cleans up must not get the signals for the terminal's job.
                 let _ = setsid();
                 let _ = wait.read(&mut [0]);
                 for (name, value) in old {
@@ -268,7 +270,7 @@ fn full_scans() -> io::Result<u64> {
     setting("full_scans")?.parse().map_err(io::Error::other)
 }
 
-/// Waits until khugepaged has begun and ended a look at everything.
+/// Waits until khugepaged has begun and ended a scan of everything.
 fn come_by_twice() -> io::Result<()> {
     let (before, began) = (full_scans()?, Instant::now());
     while full_scans()? < before + 2 {

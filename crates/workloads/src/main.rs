@@ -1,12 +1,12 @@
 //! Programs with a known number of page faults of each class and of TLB flushes of each cause.
 //!
-//! What a tool counts in N rounds less what it counts in none is N times what [`table`] says.
-//! Each workload is a function of its group's file; [`rounds`] runs it, [`start`] sees to it that
-//! nothing else happens, [`second`] is the thread to which flushes are sent, [`child`] a process
-//! that shares memory and touches none.
+//! What a tool counts in N rounds, minus what it counts in none, is N times what [`table`] says.
+//! Each workload is a function in the file of its group. [`rounds`] runs it. [`start`] makes sure
+//! that nothing else happens. [`second`] is the thread to which flushes are sent. [`child`] is a
+//! process that shares memory and touches none.
 //!
-//! The invariant of whatever runs in a round: no allocation, no system call and no page touched
-//! for the first time but those that the workload is about.
+//! The invariant of a round: it allocates nothing, makes no system call and touches no page for the
+//! first time, except those that the workload is about.
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "its output is for tests")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -75,8 +75,8 @@ enum Verb {
         #[arg(long)]
         gate: bool,
     },
-    /// Watch the rounds of workloads and compare with what they cost; status 1 if one is wrong, 3 if one
-    /// is undecided because others took its CPUs
+    /// Watch the rounds of workloads and compare with what they cost; status 1 if one is wrong, 3
+    /// if one is undecided because others took its CPUs
     Check {
         /// Which; otherwise all
         names: Vec<String>,
@@ -87,11 +87,13 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Guard a CPU while a workload runs, or a thread that computes there, and print what reached it, as JSON
+    /// Guard a CPU while a workload runs, or a thread that computes there, and print what reached
+    /// it, as JSON
     Guard {
         /// The CPU
         cpu: u16,
-        /// The workload; otherwise a thread computes on the CPU for as many milliseconds as there are rounds
+        /// The workload; otherwise a thread computes on the CPU for as many milliseconds as there
+        /// are rounds
         name: Option<String>,
         /// How many rounds
         #[arg(long, default_value_t = 100)]
@@ -108,8 +110,8 @@ enum Verb {
     /// Look for reads that return what a page held before it was paged out, brought back and stored
     /// to; a control beside it. docs/findings/stale-read.md
     StaleRead(stale_read::Arguments),
-    /// Run the loop of will-it-scale's page_fault3 in several tasks at once, and print their faults and
-    /// how fast they were: each maps a file of its own shared, writes its pages and unmaps it
+    /// Run the loop of will-it-scale's page_fault3 in several tasks at once, and print their faults
+    /// and how fast they were: each maps a file of its own shared, writes its pages and unmaps it
     #[command(name = "page-fault3")]
     PageFault3(page_fault3::Arguments),
     /// Say what khugepaged makes huge pages of, on either side of its limits: it is waited for

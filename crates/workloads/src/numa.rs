@@ -12,10 +12,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// 1 where NUMA balancing samples accesses.
+/// The setting of NUMA balancing. It is 1 where accesses are sampled.
 pub const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "move_pages",
@@ -54,16 +54,16 @@ pub const WORKLOADS: &[Workload] = &[
 
 const PAGES: usize = 4;
 const ROUND: Duration = Duration::from_millis(500);
-/// Accesses between two looks at the clock.
+/// The number of accesses between two looks at the clock.
 const ACCESSES: u32 = 1000;
-/// `MPOL_MF_MOVE`. Source: include/uapi/linux/mempolicy.h.
+/// The flag `MPOL_MF_MOVE`. Source: include/uapi/linux/mempolicy.h.
 const MPOL_MF_MOVE: i32 = 1 << 1;
 
 fn move_pages(area: Area, node: i32) -> io::Result<()> {
     let pages: [usize; PAGES] = std::array::from_fn(|page| area.address() + page * PAGE);
     let nodes = [node; PAGES];
     let mut status = [0_i32; PAGES];
-    // SAFETY: the arrays are as long as the call is told.
+    // SAFETY: the arrays have the length that the call gets.
     let moved = unsafe {
         let (pages, nodes, status) = (pages.as_ptr(), nodes.as_ptr(), status.as_mut_ptr());
         libc::syscall(libc::SYS_move_pages, 0, PAGES, pages, nodes, status, MPOL_MF_MOVE)
@@ -84,30 +84,30 @@ fn policy(from: usize, bytes: usize, mode: i32, nodes: u64, flags: i32) -> io::R
     number(bound).map(drop)
 }
 
-/// The policy of this thread and of the processes that it makes.
+/// Sets the policy of this thread and of the processes that it makes.
 fn own_policy(mode: i32) -> io::Result<()> {
     let none = std::ptr::null::<u64>();
     // SAFETY: the call reads no nodes.
     number(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, none, 0) }).map(drop)
 }
 
-/// Keeps NUMA balancing from sampling this process and those that it makes: whoever has chosen a
-/// policy is left alone.
+/// Keeps NUMA balancing from sampling this process and the processes that it makes: a task with a
+/// policy of its own is not sampled.
 pub fn forbid_sampling() {
     // A kernel without NUMA samples nothing.
     let _ = own_policy(MPOL_LOCAL);
 }
 
-/// Allows it again.
+/// Allows NUMA balancing to sample this process again.
 pub fn allow_sampling() {
     let _ = own_policy(MPOL_DEFAULT);
 }
 
-/// NUMA balancing switched on; as before in the end.
+/// NUMA balancing while it is switched on. The old setting is restored at the end.
 pub struct Balancing(String);
 
 impl Balancing {
-    /// Nothing where the kernel has none, or this user may not.
+    /// Switches it on. Returns `None` where the kernel has none, or this user may not.
     pub fn on() -> Option<Balancing> {
         let before = fs::read_to_string(BALANCING).ok()?;
         fs::write(BALANCING, "1").ok()?;
@@ -117,13 +117,13 @@ impl Balancing {
 
 impl Drop for Balancing {
     fn drop(&mut self) {
-        // It could be written before.
+        // Writing has worked before.
         let _ = fs::write(BALANCING, &self.0);
     }
 }
 
-/// mm/migrate.c: migrate_pages unmaps each page with a flush of its own, as no other CPU is to be
-/// asked (mm/rmap.c: try_to_migrate_one, should_defer_flush).
+/// mm/migrate.c: migrate_pages unmaps each page with a flush of its own, because no other CPU has
+/// to be flushed (mm/rmap.c: try_to_migrate_one, should_defer_flush).
 fn migrate(rounds: &mut Rounds, to_node: fn(Area, i32) -> io::Result<()>) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     area.write_all();
@@ -133,7 +133,8 @@ fn migrate(rounds: &mut Rounds, to_node: fn(Area, i32) -> io::Result<()>) -> io:
     })
 }
 
-/// mm/memory.c: do_swap_page: who finds that a page is on its way waits for it (mm/migrate.c: migration_entry_wait).
+/// mm/memory.c: do_swap_page: a thread that finds a page under migration waits for it
+/// (mm/migrate.c: migration_entry_wait).
 fn migrated(rounds: &mut Rounds) -> io::Result<()> {
     static OVER: AtomicBool = AtomicBool::new(false);
     let area = Area::anonymous(0, PAGES)?;
@@ -155,13 +156,14 @@ fn migrated(rounds: &mut Rounds) -> io::Result<()> {
     done.and(written)
 }
 
-/// kernel/sched/fair.c: task_numa_work makes pages inaccessible once a second, of one mapping
-/// here: those with a policy of their own are left out (vma_policy_mof). With a second thread pages
-/// of the own node are sampled too (mm/mprotect.c: change_pte_range). Which flushes, outside every
-/// system call; the next access faults and is counted (mm/memory.c: do_numa_page). 6.1 and older
-/// leave pages out that anything else refers to, as the batch of new pages does, which munmap empties.
-/// Either thread may do it, and the second one runs between rounds as well: then the page has a policy, and what was sampled
-/// in a round is accessed in it.
+/// kernel/sched/fair.c: task_numa_work makes pages of one mapping inaccessible once a second. All
+/// other mappings have a policy of their own and are left out (vma_policy_mof). With a second
+/// thread, pages of the own node are sampled too (mm/mprotect.c: change_pte_range). This flushes,
+/// outside every system call. The next access faults and is counted (mm/memory.c: do_numa_page).
+/// 6.1 and older leave out pages with any other reference. The batch of new pages has one until
+/// munmap empties it. Either thread may do the sampling, and the second one runs between rounds as
+/// well. So the page has a policy between rounds, and a page sampled in a round is accessed in that
+/// round.
 fn numa_hint(rounds: &mut Rounds) -> io::Result<()> {
     let (area, other) = (Area::anonymous(0, 1)?, Area::anonymous(1, 1)?);
     area.write(0);

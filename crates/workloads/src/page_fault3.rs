@@ -1,11 +1,11 @@
-//! The loop of will-it-scale's page_fault3 by several tasks at once, and how fast they are.
+//! Runs the loop of will-it-scale's page_fault3 in several tasks at once, and measures their speed.
 //!
-//! Each task maps a file of its own shared, stores to each of its pages and unmaps it, again and again: processes
-//! have an address space each, threads have one together. What a round faults for is what it does in
-//! `page_fault3_process` ([`crate::files`]).
+//! Each task maps a file of its own shared, stores to each of its pages and unmaps it, again and
+//! again. Processes have an address space each, threads have one together. A round takes the faults
+//! of a round of `page_fault3_process` ([`crate::files`]).
 //!
-//! A task tells what became of it over a pipe of its own. It starts when it can read a byte from a pipe that all
-//! of them share, so that all start together, and gives up if that pipe ends.
+//! A task reports over a pipe of its own. It starts when it can read a byte from a pipe that all
+//! tasks share, so all start together. It gives up if that pipe ends.
 
 use crate::area::{Area, RW};
 use crate::files::temporary_by;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Pages of as many page tables as lie between two areas of neighbouring numbers.
+/// The pages that the page tables between two areas of neighbouring numbers map.
 const APART: usize = 1024;
 
 /// What is asked for.
@@ -55,13 +55,13 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What a task did after its warm-up, or all of them did.
+/// What a task did after its warm-up, or what all tasks did.
 #[derive(Copy, Clone, Debug, Serialize, Deserialize)]
 struct Counts {
     rounds: u64,
     minor_faults: u64,
     major_faults: u64,
-    /// How long it took, or the slowest.
+    /// The time of the task, or of the slowest task, in seconds.
     seconds: f64,
     faults_per_second: u64,
 }
@@ -96,7 +96,7 @@ struct Counted {
     counts: Counts,
 }
 
-/// All that is printed.
+/// Everything that is printed.
 #[derive(Debug, Serialize)]
 struct Report {
     kernel: String,
@@ -154,14 +154,14 @@ pub fn page_fault3(arguments: Arguments) -> io::Result<ExitCode> {
     let counts = hear()?.into_iter().flatten();
     let tasks: Vec<Counted> =
         cpus().zip(counts).map(|(cpu, counts)| Counted { cpu, counts }).collect();
-    // A pipe ends with its task: no child is killed that would end by itself.
+    // The end of a task's pipe shows that it ends. So no child is killed that would end by itself.
     told.iter_mut().for_each(|told| drop(told.next()));
     let tasks_are = if threads { "threads" } else { "processes" };
     Report { kernel, tasks_are, pages, total: Counts::total(&tasks), tasks }.print(json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a task has to tell: that it is ready, what it counted, or what went wrong.
+/// What a task reports: that it is ready, what it counted, or what went wrong.
 type Told = Result<Option<Counts>, String>;
 
 fn what_was_told(
@@ -185,14 +185,14 @@ fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// When a task is done.
+/// When a task ends.
 #[derive(Copy, Clone)]
 enum Until {
     Rounds(u64),
     Time(Duration),
 }
 
-/// What a task is to do.
+/// What a task has to do.
 struct Task {
     index: usize,
     cpu: usize,
@@ -202,7 +202,8 @@ struct Task {
 }
 
 impl Task {
-    /// Its file is written a page at a time: of a larger folio one fault maps all pages, on 6.18.
+    /// Writes the task's file a page at a time: on 6.18, one fault maps all pages of a larger
+    /// folio.
     fn new(index: usize, cpu: usize, arguments: &Arguments) -> io::Result<Task> {
         let pages = arguments.pages as usize;
         let time = Duration::from_secs(arguments.seconds.into());
@@ -216,16 +217,16 @@ impl Task {
         Ok(Task { index, cpu, file, pages, until })
     }
 
-    /// A task's life.
+    /// Runs the task, and reports.
     fn run(&self, start: &PipeReader, pipe: &PipeWriter) {
         let told = self.rounds(start, pipe).map(Some).map_err(|error| error.to_string());
-        // Who does not want to know any more has told why.
+        // A reader that has gone has already said why.
         let _ = tell(pipe, &told);
     }
 
     fn rounds(&self, mut start: &PipeReader, pipe: &PipeWriter) -> io::Result<Counts> {
         sys::pin(self.cpu)?;
-        // A child has to map anew what is not written to.
+        // A child has to map again the pages that are not written to.
         sys::prefault_program()?;
         let area = Area::place(self.index * (self.pages + 1).div_ceil(APART), self.pages)?;
         for _ in 0..WARM_UP {

@@ -1,4 +1,4 @@
-//! The smallest program: one page, which only ends.
+//! The smallest program: one page of code that ends at once.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -37,14 +37,14 @@ const MACHINE: u16 = libc::EM_X86_64;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = libc::EM_AARCH64;
 
-/// What a file of the program begins with.
+/// The headers at the beginning of the program's file.
 #[repr(C)]
 struct Headers {
     file: libc::Elf64_Ehdr,
     segments: [libc::Elf64_Phdr; 2],
 }
 
-/// Where it is mapped.
+/// The address at which the program is mapped.
 const BASE: u64 = 0x40_0000;
 
 /// A file in memory with a program that ends at once.
@@ -62,7 +62,7 @@ pub fn that_ends() -> io::Result<File> {
     Ok(file)
 }
 
-/// elf(5): one segment, and a stack that holds no code.
+/// The headers (elf(5)): one segment, and a stack that holds no code.
 fn headers(code: usize) -> Headers {
     // SAFETY: the structures are numbers, for which 0 is a value.
     let mut headers: Headers = unsafe { std::mem::zeroed() };

@@ -1,7 +1,8 @@
-//! Direct reclaim: a round writes more than the process may have. Each page that is needed again comes
-//! from swap and takes the place of another one (mm/memcontrol.c: try_charge_memcg, mm/vmscan.c:
-//! try_to_free_mem_cgroup_pages), whose unmapping flushes. When that is depends on batches of
-//! charges, so how many there are in some rounds the kernel's count of pages written out says.
+//! Direct reclaim: a round writes more than the process may have. Each page that is needed again
+//! comes from swap and takes the place of another one (mm/memcontrol.c: try_charge_memcg,
+//! mm/vmscan.c: try_to_free_mem_cgroup_pages), whose unmapping flushes. Batches of charges decide
+//! when that happens. So the number of flushes in a run is taken from the kernel's count of pages
+//! written out.
 
 use crate::area::Area;
 use crate::rounds::Rounds;
@@ -13,7 +14,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[Workload::new(
     "reclaim",
     "writes 384 pages in turn in a memory cgroup that may have 192",
@@ -32,11 +33,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes one and enters it.
+    /// Makes a group and enters it.
     fn enter(bytes: usize) -> io::Result<Group> {
         let (parent, limit) = Group::parent()?;
         for left in fs::read_dir(&parent)?.flatten() {
-            // Of a process that was killed. Those in use refuse.
+            // The group of a process that was killed. Groups in use refuse.
             if left.file_name().to_string_lossy().starts_with(NAME) {
                 let _ = fs::remove_dir(left.path());
             }
@@ -49,7 +50,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The memory cgroup that this process is in, and the file that limits one.
+    /// The memory cgroup that this process is in, and the name of the file that limits a group.
     pub fn parent() -> io::Result<(PathBuf, &'static str)> {
         let groups = Process::myself().and_then(|own| own.cgroups()).map_err(io::Error::other)?;
         let below = |mount: &str, group: &ProcessCGroup| {
@@ -60,7 +61,7 @@ impl Group {
         if let Some(group) = groups.0.iter().find(with_memory) {
             return Ok((below("/sys/fs/cgroup/memory", group), "memory.limit_in_bytes"));
         }
-        // Version 2 has one hierarchy for all.
+        // Version 2 has one hierarchy for all controllers.
         let group = groups.0.iter().find(|group| group.hierarchy == 0);
         let group = group.ok_or_else(|| io::Error::other("there are no cgroups"))?;
         let path = below("/sys/fs/cgroup", group);

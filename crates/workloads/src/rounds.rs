@@ -1,4 +1,4 @@
-//! Runs a workload's rounds and says what getrusage counted in them.
+//! Runs a workload's rounds and reports what getrusage counted in them.
 
 use crate::second::Second;
 use crate::sys;
@@ -8,8 +8,9 @@ use needless_runner::sys::{Usage, prefault_stack};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What is different in a first round (page tables, the page cache, a flush that an earlier round
-/// left pending, LRU batches) is over after so many, which are run in any case.
+/// The number of rounds that run first in any case. After them, everything that is special about a
+/// first round is over: page tables, the page cache, a flush left pending by an earlier round, LRU
+/// batches.
 pub const WARM_UP: u32 = 8;
 
 /// The rounds of a workload.
@@ -21,8 +22,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Runs a round again and again. What a flush is to be sent to must be met right before:
-    /// the round gets the second thread for that.
+    /// Runs a round again and again. A round that needs its flush sent must meet the second thread
+    /// right before it; it gets the [`Meeting`] for that.
     pub fn each(&mut self, mut round: impl FnMut(&Meeting) -> io::Result<()>) -> io::Result<()> {
         let meeting = Meeting { second: self.second.as_ref() };
         round(&meeting)?;
@@ -39,13 +40,13 @@ impl Rounds {
         self.pass("after the rounds\n")
     }
 
-    /// At the gate, says where it is and waits for a line.
+    /// At a gate, writes where it is and waits for a line.
     fn pass(&self, place: &str) -> io::Result<()> {
         if !self.gate {
             return Ok(());
         }
-        // Whoever watches sees that what came before is over. It changes nothing.
-        // SAFETY: this advice, and of no bytes, leaves memory as it is.
+        // A watcher sees by this call that everything before it is over. The call changes nothing.
+        // SAFETY: this advice, about no bytes, leaves memory as it is.
         unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_NORMAL) };
         rustix::io::write(rustix::stdio::stdout(), place.as_bytes())?;
         let mut byte = [0];
@@ -54,14 +55,15 @@ impl Rounds {
     }
 }
 
-/// What a round meets the second thread by, if there is one.
+/// The means by which a round meets the second thread, if there is one.
 pub struct Meeting<'a> {
     second: Option<&'a Second>,
 }
 
 impl Meeting<'_> {
-    /// The second thread runs on its CPU now, so the CPU is in `mm_cpumask`; only a flush that finds
-    /// another process there can make it leave (6.18), so the next flush is sent. Without a second thread: nothing.
+    /// Returns when the second thread runs on its CPU, so the CPU is in `mm_cpumask`. Only a flush
+    /// that finds another process there can make it leave (6.18), so the next flush is sent. Does
+    /// nothing without a second thread.
     #[inline]
     pub fn meet(&self) {
         if let Some(second) = self.second {
@@ -69,7 +71,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// The same, and then the second thread reads a page at the same time as the caller does.
+    /// Meets the second thread, which then reads a page at the same time as the caller does.
     #[inline]
     pub fn meet_to_read(&self, page: usize) {
         if let Some(second) = self.second {
@@ -77,7 +79,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// The same, and then the second thread writes to a page at the same time as the caller does.
+    /// Meets the second thread, which then writes to a page at the same time as the caller does.
     #[inline]
     pub fn meet_to_write(&self, page: usize) {
         if let Some(second) = self.second {
@@ -86,7 +88,7 @@ impl Meeting<'_> {
     }
 }
 
-/// The second start: runs the workload.
+/// Runs the workload, after the second start.
 pub fn execute(workload: &Workload, count: u32, verify: bool, gate: bool) -> io::Result<ExitCode> {
     if let Some(why) = unusable(workload) {
         return Err(io::Error::other(why));
@@ -126,7 +128,7 @@ pub fn unusable(workload: &Workload) -> Option<String> {
     missing.map(|what| format!("this workload needs {what}"))
 }
 
-/// What is missing for `need`, and what helps; `None` if nothing is.
+/// What is missing for `need`, and what helps; `None` if nothing is missing.
 pub fn missing(need: Need) -> Option<&'static str> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     match need {
@@ -153,7 +155,8 @@ pub fn missing(need: Need) -> Option<&'static str> {
             (!crate::uffd::lifts_protection()).then_some("UFFD_FEATURE_WP_ASYNC (Linux 6.7)")
         }
         Need::Populate => {
-            // SAFETY: of no bytes the advice changes nothing; the kernel only says if it knows it.
+            // SAFETY: about no bytes, the advice changes nothing; the kernel only says whether it
+            // knows it.
             let known = unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) };
             (known != 0).then_some("MADV_POPULATE_READ (Linux 5.14)")
         }

@@ -1,7 +1,8 @@
 //! A second thread that holds CPU 1 in user mode, so that flushes are sent to that CPU.
 //!
-//! It has no more of the standard library than its function: a thread of the standard library maps
-//! and unmaps memory of its own (signal stack, heap), with flushes that depend on who is faster.
+//! The thread uses nothing of the standard library but its function. A thread of the standard
+//! library maps and unmaps memory of its own (signal stack, heap), with flushes that depend on
+//! timing.
 
 use crate::area::Area;
 use crate::sys;
@@ -11,9 +12,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
-/// The address that the thread writes to when it has answered, if it is not 0.
+/// The address that the thread writes to after it has answered, if it is not 0.
 static WRITE: AtomicUsize = AtomicUsize::new(0);
-/// The one that it reads.
+/// The address that the thread reads after it has answered, if it is not 0.
 static READ: AtomicUsize = AtomicUsize::new(0);
 const STOP: u32 = u32::MAX;
 const REFUSED: u32 = u32::MAX - 1;
@@ -24,7 +25,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// Starts it and waits until it runs on its CPU.
+    /// Starts the thread and waits until it runs on its CPU.
     pub fn start() -> io::Result<Second> {
         let stack = Area::anonymous(8, 16)?;
         stack.write_all();
@@ -50,7 +51,7 @@ impl Second {
         }
     }
 
-    /// Waits until the thread has answered, which it only does in user mode on its CPU.
+    /// Waits until the thread has answered. It answers only in user mode on its CPU.
     #[inline]
     pub fn meet(&self) {
         let number = ASKED.load(SeqCst).wrapping_add(1) & (STOP >> 1);
@@ -60,22 +61,22 @@ impl Second {
         }
     }
 
-    /// The same, and then it writes to a page, at the same time as the caller if that does so too. It
-    /// has written when it has been met again.
+    /// Waits for the answer. Then the thread writes to a page, at the same time as the caller if
+    /// that does so too. At the next meeting it has written.
     #[inline]
     pub fn meet_to_write(&self, page: usize) {
         WRITE.store(page, SeqCst);
         self.meet();
     }
 
-    /// The same, and then it reads a page.
+    /// Waits for the answer. Then the thread reads a page.
     #[inline]
     pub fn meet_to_read(&self, page: usize) {
         READ.store(page, SeqCst);
         self.meet();
     }
 
-    /// Ends it.
+    /// Ends the thread.
     pub fn stop(self) {
         ASKED.store(STOP, SeqCst);
         // SAFETY: the thread has not been joined; its result is not wanted.

@@ -1,12 +1,13 @@
-//! Stale reads: who has seen a number published reads an older one from its page
+//! Stale reads: a thread that has seen a number published reads an older one from its page
 //! (docs/findings/stale-read.md).
 //!
-//! A page and others are in memory and mapped clean. The main thread pages them out: reclaim clears
-//! their PTEs and puts the flush off. The writer waits until the page is gone, stores the next number to
-//! it, which brings it back in another frame, and then publishes the number. The reader waits for the
-//! number, and reads the page: through the translation that its CPU still has, the old frame.
+//! The page and others are in memory and mapped clean. The main thread pages them out: reclaim
+//! clears their PTEs and defers the flush. The writer waits until the page is out, and stores the
+//! next number to it, which brings it back in another frame. Then the writer publishes the number.
+//! The reader waits for the number and reads the page through the translation that its CPU still
+//! has: the old frame.
 //!
-//! The control differs in one thing: the pages are dirty, and reclaim flushes before it writes dirty
+//! The control differs in one thing: the pages are dirty. Reclaim flushes before it writes dirty
 //! pages out (mm/rmap.c: try_to_unmap_flush_dirty), so before they can come back.
 
 use crate::area::Area;
@@ -23,9 +24,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
-/// Pages that go out at a time. Those behind the first are what keeps its flush waiting.
+/// The number of pages that go out at a time. The pages behind the first one delay its flush.
 const PAGES: usize = 256;
-/// Where the control stores to each page: beside the number.
+/// The offset at which the control stores to each page: beside the number.
 const BESIDE: usize = 64;
 /// Bit 62 of a word of /proc/PID/pagemap: the page is in swap.
 const SWAPPED: u64 = 1 << 62;
@@ -40,8 +41,8 @@ pub struct Arguments {
     /// otherwise as many as the machine has
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=3))]
     cpus: Option<u32>,
-    /// Pages that the reader reads before each look at the page: more than its TLB holds, so that no
-    /// TLB keeps the page's old translation
+    /// Pages that the reader reads before each look at the page: more than its TLB holds, so that
+    /// no TLB keeps the page's old translation
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000))]
     evict: u32,
     /// Leave the control out: rounds with clean pages only
@@ -52,7 +53,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What came of the rounds of one kind.
+/// The result of the rounds of one kind.
 #[derive(Debug, Serialize)]
 struct Outcome {
     /// Whether the pages were dirty when they went out.
@@ -60,17 +61,18 @@ struct Outcome {
     rounds: u32,
     /// Rounds in which the writer stored while the page was out.
     stores: u64,
-    /// Times that the reader looked.
+    /// How often the reader looked.
     reads: u64,
-    /// Times that it found a number older than the published one.
+    /// How often the reader found a number older than the published one.
     stale_reads: u64,
-    /// Rounds in which it did.
+    /// Rounds in which the reader found an older number.
     stale_rounds: u64,
-    /// The same after reclaim had returned, which flushes.
+    /// How often the reader found an older number after reclaim had returned. Reclaim has then
+    /// flushed.
     stale_afterwards: u64,
 }
 
-/// Runs both kinds and prints what came of them; status 1 if the control has a stale read.
+/// Runs both kinds and prints the results. The exit status is 1 if the control has a stale read.
 pub fn stale_read(arguments: Arguments) -> io::Result<ExitCode> {
     if let Some(what) = missing(Need::Swap).or_else(|| missing(Need::SecondCpu)) {
         return Err(io::Error::other(format!("this needs {what}")));
@@ -134,9 +136,9 @@ enum Work {
     Rest,
     /// Empty the CPU's LRU batch: pages in it cannot be paged out.
     Drain,
-    /// The reader: load from the page, so that its TLB has it.
+    /// The reader loads from the page, so that its TLB has the translation.
     Load,
-    /// Until the next request: the experiment.
+    /// Run the experiment until the next request.
     Watch,
     End,
 }
@@ -149,7 +151,7 @@ impl Work {
     }
 }
 
-/// What the three threads share.
+/// The state that the three threads share.
 struct Play {
     /// The page, and those behind it.
     area: Area,
@@ -159,7 +161,7 @@ struct Play {
     /// Whether the writer shares the main thread's CPU.
     shares: bool,
     evict: usize,
-    /// The latest request, and the latest that each thread has answered.
+    /// The latest request, and the latest one that each thread has answered.
     asked: AtomicU32,
     answered: [AtomicU32; 2],
     /// The request to watch that each thread has begun.
@@ -183,7 +185,7 @@ impl Play {
         self.fill();
         self.evicting.write_all();
         sys::pin(if self.shares { 0 } else { 2 })?;
-        // The last request of a run before is not one of this run.
+        // The last request of an earlier run is not a request of this run.
         let before = self.asked.load(Ordering::SeqCst);
         let (written, read) = thread::scope(|scope| {
             let writer = scope.spawn(|| self.serve(Role::Writer, before));
@@ -195,7 +197,7 @@ impl Play {
                 result.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
             };
             let counts = (joined(writer.join()), joined(reader.join()));
-            // What went wrong in a thread is why the rounds ended early.
+            // An error in a thread is the reason why the rounds ended early.
             Ok::<_, io::Error>((counts.0?, counts.1?)).and_then(|counts| went.map(|()| counts))
         })?;
         let Counts { reads, stale_reads, stale_rounds, stale_afterwards, .. } = read;
@@ -223,7 +225,8 @@ impl Play {
         Ok(())
     }
 
-    /// Contents that do not compress, so that writing a page out takes its time; the number 1.
+    /// Fills the pages with contents that do not compress, so that writing them out takes time.
+    /// Stores the number 1.
     fn fill(&self) {
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         for word in (0..PAGES * PAGE).step_by(size_of::<u64>()) {
@@ -258,7 +261,7 @@ impl Play {
         Ok(())
     }
 
-    /// A thread's life; it begins with the request after `done`.
+    /// A thread's life. It begins with the request after `done`.
     fn serve(&self, role: Role, mut done: u32) -> io::Result<Counts> {
         let index = role as usize;
         sys::pin(index)?;
@@ -315,7 +318,7 @@ impl Play {
         Ok(())
     }
 
-    /// Reads what is published and then the page, again and again.
+    /// Reads the published number and then the page, again and again.
     fn read(&self, request: u32, counts: &mut Counts) {
         let before = counts.stale_reads;
         while self.asked.load(Ordering::Relaxed) == request {
@@ -330,7 +333,7 @@ impl Play {
         counts.stale_rounds += u64::from(counts.stale_reads > before);
     }
 
-    /// Reclaim has returned, and the page is what it should be.
+    /// Checks the page after reclaim has returned: it must have the published number.
     fn look_afterwards(&self, role: Role, counts: &mut Counts) {
         if role == Role::Reader {
             let published = self.published.load(Ordering::Acquire);

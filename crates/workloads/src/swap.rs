@@ -1,6 +1,6 @@
 //! Swap, on a device that the kernel reads without the swap cache (zram).
 //!
-//! Up to 6.1 MADV_PAGEOUT flushes once more, for accessed bits of pages that are gone by then
+//! Up to 6.1, MADV_PAGEOUT flushes once more, for accessed bits of pages that are already unmapped
 //! (mm/madvise.c: madvise_cold_or_pageout_pte_range).
 
 use crate::area::Area;
@@ -8,7 +8,7 @@ use crate::rounds::Rounds;
 use crate::table::{Need, Workload, cause, class, expect};
 use std::io;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "swap_in",
@@ -46,7 +46,7 @@ pub const WORKLOADS: &[Workload] = &[
     .needs(&[Need::Swap]),
 ];
 
-/// mm/rmap.c: try_to_unmap_one flushes the page at once, as no other CPU is to be asked
+/// mm/rmap.c: try_to_unmap_one flushes the page at once, because no other CPU has to be flushed
 /// (should_defer_flush); mm/memory.c: do_swap_page.
 fn swap_in(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
@@ -62,8 +62,8 @@ fn swap_in(rounds: &mut Rounds) -> io::Result<()> {
 /// flush_tlb_batched_pending), then the batch before the page is written out
 /// (try_to_unmap_flush_dirty). The read maps the page writable if it is exclusive (mm/memory.c:
 /// do_swap_page, 6.12 and later), so the write does not fault; 6.1 reuses the page in a fault, 5.10
-/// copies it (mm/memory.c: do_wp_page). Exact as long as nobody else gets
-/// CPU 1 between the two: the first flush would make the CPU leave `mm_cpumask`.
+/// copies it (mm/memory.c: do_wp_page). The count is exact as long as no other task gets CPU 1
+/// between the two flushes: the first one would make the CPU leave `mm_cpumask`.
 fn swap_rw(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     area.write(0);
@@ -76,7 +76,7 @@ fn swap_rw(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// As `swap_in`, each page on its own.
+/// Like `swap_in`, with each page by itself.
 fn swap_write(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 4)?;
     area.write_all();

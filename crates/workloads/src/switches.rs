@@ -1,5 +1,5 @@
 //! Switches between the address spaces of two processes on one CPU. With PCIDs the CPU keeps the
-//! translations of several, and flushes only those that were told to change meanwhile
+//! translations of several address spaces, and flushes only those that changed meanwhile
 //! (arch/x86/mm/tlb.c: switch_mm_irqs_off, choose_new_asid).
 
 use crate::area::Area;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "switch_flush",
@@ -28,7 +28,7 @@ pub const WORKLOADS: &[Workload] = &[
     .needs(&[Need::Pcid]),
 ];
 
-/// A process on the same CPU that touches a page when it is told to.
+/// A process on the same CPU that touches a page on request.
 struct Toucher {
     child: Option<Child>,
     tell: PipeWriter,
@@ -44,7 +44,7 @@ impl Toucher {
         Ok(Toucher { child: Some(child), tell, told })
     }
 
-    /// Returns when it has.
+    /// Makes the process touch its page, and returns when it has.
     fn touch(&mut self) -> io::Result<()> {
         self.tell.write_all(b"x")?;
         self.told.read_exact(&mut [0])
@@ -57,14 +57,15 @@ impl Drop for Toucher {
     }
 }
 
-/// Of the two switches of a round one is this process's. MADV_COLD clears the accessed bit and
-/// flushes (mm/madvise.c: madvise_cold_or_pageout_pte_range): no CPU runs that address space, so
-/// the flush is put off to the next switch to it.
+/// A round has two switches, and one of them is this process's. MADV_COLD clears the accessed bit
+/// and flushes (mm/madvise.c: madvise_cold_or_pageout_pte_range). No CPU runs that address space,
+/// so the flush is deferred to the next switch to it.
 fn switch(rounds: &mut Rounds, age: bool) -> io::Result<()> {
     let page = Area::anonymous(0, 1)?;
     page.write(0);
-    // Both at the same priority above ordinary tasks: neither is woken in place of the other, nor loses the
-    // CPU before it waits. As ordinary tasks on a busy machine they were, now and then: a switch more.
+    // Both have the same priority above ordinary tasks. So neither is woken in place of the other,
+    // and neither loses the CPU before it waits. As ordinary tasks on a busy machine they sometimes
+    // did, with one more switch.
     let _ = sys::real_time();
     let mut toucher = Toucher::start(page)?;
     let child = toucher.child.as_ref().and_then(|child| Pid::from_raw(child.id()));

@@ -3,7 +3,7 @@
 use crate::child::addresses;
 use std::io;
 
-/// Bytes of a base page.
+/// The size of a base page, in bytes.
 pub const PAGE: usize = 4096;
 
 /// The error of a call that returns -1 on failure.
@@ -11,7 +11,7 @@ pub fn check(status: i32) -> io::Result<()> {
     if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The same for calls that return a number that matters.
+/// The result of a call that returns -1 on failure, and otherwise a number.
 pub fn number(status: libc::c_long) -> io::Result<i32> {
     if status == -1 { Err(io::Error::last_os_error()) } else { Ok(status as i32) }
 }
@@ -30,17 +30,18 @@ pub fn real_time() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) })
 }
 
-/// CPUs that this machine has. They are taken to be numbered from 0 without gaps.
+/// The number of CPUs of this machine. CPUs are assumed to be numbered from 0 without gaps.
 pub fn online_cpus() -> usize {
     // SAFETY: sysconf only reads.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1)
 }
 
-/// Empties this CPU's batch of pages that are new, as munmap does (mm/mmap.c: unmap_region, 5.10). The batch refers to each
-/// page until it is full, and 5.10 copies a page that anything else refers to (mm/memory.c: do_wp_page), for as many rounds
-/// as the batch has room. Later kernels empty it before they copy (6.1, the same function).
+/// Empties this CPU's batch of new pages, as munmap does (mm/mmap.c: unmap_region, 5.10). The batch
+/// refers to each page until it is full. 5.10 copies a page with any other reference (mm/memory.c:
+/// do_wp_page), for as many rounds as the batch has room. Later kernels empty it before they copy
+/// (6.1, the same function).
 pub fn empty_batch() -> io::Result<()> {
-    // SAFETY: a new mapping, of which nobody else knows.
+    // SAFETY: a new mapping that no other code knows of.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let place = libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0);
@@ -51,8 +52,8 @@ pub fn empty_batch() -> io::Result<()> {
     }
 }
 
-/// Reads from each page of the program and its libraries that is not written to: which code the rounds and their end
-/// lie on is the linker's choice, and none of it is to fault there.
+/// Reads from each page of the program and its libraries that is not written to. The linker decides
+/// on which pages the code of the rounds and of their end lies, and none of it may fault there.
 pub fn prefault_program() -> io::Result<()> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     for line in maps.lines() {

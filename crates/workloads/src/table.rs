@@ -1,4 +1,4 @@
-//! What a workload is, and all of them.
+//! Defines what a workload is, and lists all workloads.
 
 use crate::rounds::Rounds;
 use crate::{
@@ -11,7 +11,7 @@ use needless_watch::stacks::For;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Names of the classes of faults.
+/// The names of the classes of faults.
 pub mod class {
     use needless_model::event::FaultClass;
 
@@ -32,7 +32,7 @@ pub mod class {
     pub const UNKNOWN: &str = FaultClass::Unknown.title();
 }
 
-/// Names of the causes of flushes.
+/// The names of the causes of flushes.
 pub mod cause {
     pub const MUNMAP: &str = "munmap";
     pub const MMAP_FIXED: &str = "mmap(MAP_FIXED)";
@@ -64,7 +64,7 @@ pub mod cause {
     pub const FAULT_HUGE: &str = "fault: huge page";
 }
 
-/// What a workload cannot run without.
+/// A condition without which a workload cannot run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Swap space in memory (zram): the kernel reads it without the swap cache.
@@ -73,21 +73,21 @@ pub enum Need {
     Thp,
     /// A second CPU.
     SecondCpu,
-    /// userfaultfd.
+    /// A userfaultfd that this process may use.
     Userfaultfd,
-    /// userfaultfd that protects against writes.
+    /// A userfaultfd that protects against writes.
     WriteProtect,
-    /// userfaultfd that lifts write protection itself.
+    /// A userfaultfd that lifts write protection by itself.
     AsyncWriteProtect,
-    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
+    /// The advice `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
     Populate,
     /// A folder for temporary files that is not in memory itself.
     DiskFile,
-    /// The same on a disk that is not memory, either.
+    /// A folder for temporary files on a disk that is not memory either.
     SlowDisk,
     /// A processor that keeps the translations of several address spaces.
     Pcid,
-    /// Page tables of four levels: with five, new programs' stacks are moved to where they belong.
+    /// Page tables of four levels. With five, the kernel moves the stack of a new program.
     FourLevels,
     /// Memory cgroups that this process may make.
     MemoryCgroup,
@@ -97,18 +97,18 @@ pub enum Need {
     SecondNode,
     /// NUMA balancing.
     NumaBalancing,
-    /// `MADV_COLLAPSE`.
+    /// The advice `MADV_COLLAPSE`.
     Collapse,
     /// Pages of hugetlb that give back their page structures.
     VmemmapOptimize,
-    /// x86-64: other architectures do it without asking other CPUs, or otherwise.
+    /// An x86-64 processor. Other architectures do it without asking other CPUs, or in another way.
     X86,
-    /// Idle CPUs that look for work in a loop, so that nobody has to interrupt them.
+    /// Idle CPUs that poll for work, so that they need no interrupt.
     PollingIdle,
 }
 
 impl Need {
-    /// As the list names it.
+    /// The name that the list shows.
     pub const fn name(self) -> &'static str {
         match self {
             Need::Swap => "swap",
@@ -137,45 +137,45 @@ impl Need {
 /// Flushes of one cause: its name, how many were sent to other CPUs, and how many were not.
 pub type Flushes = (&'static str, u64, u64);
 
-/// What other CPUs are asked for.
+/// Requests to other CPUs.
 #[derive(Copy, Clone, Debug)]
 pub struct Asks {
-    /// What.
+    /// What they are asked for.
     pub asked: Asked,
-    /// So often.
+    /// How often.
     times: u64,
-    /// Which CPUs.
+    /// Which CPUs are asked.
     whom: Whom,
 }
 
 /// Which CPUs are asked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Whom {
-    /// Whichever; so often in all.
+    /// Any CPUs; the number is the sum over all.
     Any,
-    /// Each but the own one.
+    /// Each CPU but the own one.
     EveryOther,
-    /// This one, whose worker does it. What others are asked is not compared.
+    /// The worker thread of this CPU does it. Requests to others are not compared.
     WorkerOf(u16),
 }
 
 impl Asks {
-    /// It is asked so often in all.
+    /// Requests to any CPUs, this many in all.
     pub const fn so_often(asked: Asked, times: u64) -> Asks {
         Asks { asked, times, whom: Whom::Any }
     }
 
-    /// Every other CPU is asked so often.
+    /// Requests to every other CPU, this many each.
     pub const fn every_other(asked: Asked, times: u64) -> Asks {
         Asks { asked, times, whom: Whom::EveryOther }
     }
 
-    /// The kernel's worker thread of a CPU does it so often.
+    /// Requests that the kernel's worker thread of a CPU carries out, this many.
     pub const fn worker_of(cpu: u16, asked: Asked, times: u64) -> Asks {
         Asks { asked, times, whom: Whom::WorkerOf(cpu) }
     }
 
-    /// Whether it is about what this task did.
+    /// Whether the requests include what this task did.
     pub fn is_about(self, to: &Party) -> bool {
         match self.whom {
             Whom::Any | Whom::EveryOther => true,
@@ -183,7 +183,7 @@ impl Asks {
         }
     }
 
-    /// How often on a machine of so many CPUs.
+    /// How many requests a machine with this many CPUs sees.
     pub fn times(self, cpus: usize) -> u64 {
         match self.whom {
             Whom::Any | Whom::WorkerOf(_) => self.times,
@@ -192,17 +192,17 @@ impl Asks {
     }
 }
 
-/// What faults wait for, and for nothing else.
+/// What faults wait for. They wait for nothing else.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Waits {
-    /// So often in each round.
+    /// Faults wait this often in each round.
     Always(For, u64),
-    /// Now and then, as it is a matter of time: each of these at least once. How many faults and flushes there are is one as
-    /// well, and not compared.
+    /// Faults wait sometimes, because it depends on timing: for each of these at least once. The
+    /// numbers of faults and flushes depend on timing, too, and are not compared.
     AtTimes(&'static [For]),
 }
 
-/// What one round costs.
+/// The costs of one round.
 #[derive(Copy, Clone, Debug)]
 pub struct Expectation {
     /// Page-fault exceptions by class.
@@ -211,30 +211,30 @@ pub struct Expectation {
     pub flushes: &'static [Flushes],
     /// Faults that the kernel counts and takes without an exception.
     pub without_exception: u64,
-    /// Switches away from the address space, where that is what the workload is about: those after
-    /// which the CPU flushes, and those after which it does not.
+    /// Switches away from the address space, if the workload is about them: those after which the
+    /// CPU flushes, and those after which it does not.
     pub switches: Option<(u64, u64)>,
-    /// What other CPUs are asked for beside flushes, where that is what the workload is about. What is not named
-    /// here is not compared.
+    /// Requests to other CPUs beside flushes, if the workload is about them. Requests that are not
+    /// listed here are not compared.
     pub asks: &'static [Asks],
-    /// What faults wait for, where that is what the workload is about.
+    /// What faults wait for, if the workload is about it.
     pub waits: Option<Waits>,
 }
 
-/// What is as often as the kernel says in `/proc/vmstat`, since only the kernel decides how often
-/// that is. It has to happen at all.
+/// A number that only the kernel decides. It is compared with a counter of `/proc/vmstat`, and must
+/// not be zero.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Faults of a class.
     Faults(&'static str, &'static str),
-    /// Flushes of a cause that are sent.
+    /// Flushes of a cause that are sent to other CPUs.
     Sent(&'static str, &'static str),
-    /// Flushes of a cause that are not.
+    /// Flushes of a cause that are not sent to other CPUs.
     Local(&'static str, &'static str),
 }
 
 impl Counted {
-    /// What, and the kernel's counter.
+    /// What is counted, and the kernel's counter.
     fn named(&self) -> (String, Value) {
         match self {
             Counted::Faults(class, counter) => (format!("faults: {class}"), json!(counter)),
@@ -245,12 +245,12 @@ impl Counted {
 }
 
 impl Expectation {
-    /// Whether the number of faults is a matter of time.
+    /// Whether the number of faults depends on timing.
     pub fn varies(&self) -> bool {
         matches!(self.waits, Some(Waits::AtTimes(_)))
     }
 
-    /// What getrusage counts: faults that end in a page.
+    /// The number of faults that getrusage counts: those that end with a page.
     pub fn counted(&self) -> u64 {
         let ended = self.faults.iter().filter(|(name, _)| *name != class::FAILED);
         ended.map(|(_, count)| count).sum::<u64>() + self.without_exception
@@ -291,7 +291,7 @@ impl Expectation {
 /// The series of a kernel: 6.12 is `(6, 12)`.
 pub type Series = (u32, u32);
 
-/// Faults and flushes, and no faults without an exception.
+/// An expectation of faults and flushes, and of no faults without an exception.
 pub const fn expect(
     faults: &'static [(&'static str, u64)],
     flushes: &'static [Flushes],
@@ -300,32 +300,33 @@ pub const fn expect(
     Expectation { faults, flushes, without_exception, switches, asks, waits }
 }
 
-/// A workload.
+/// A program with known costs.
 #[derive(Debug)]
 pub struct Workload {
-    /// Its name.
+    /// The workload's name on the command line.
     pub name: &'static str,
     /// What a round does.
     pub doc: &'static str,
-    /// What it cannot run without.
+    /// What the workload cannot run without.
     pub needs: &'static [Need],
     /// Whether a second thread holds CPU 1, so that flushes are sent.
     pub second: bool,
-    /// Whether that thread races for pages, so that up to one spurious fault a round comes on top.
+    /// Whether that thread races for pages. Then up to one spurious fault a round is added.
     pub races: bool,
     /// What a round costs on 6.18 and 7.3.
     pub newest: Expectation,
-    /// What it costs on older kernels where that is something else: the last series it holds for,
-    /// and the cost; in order. Known of 5.10, 6.1 and 6.12, not of those between.
+    /// What a round costs on older kernels where it differs: the last series for which a cost
+    /// holds, and the cost, in order. The costs are known for 5.10, 6.1 and 6.12, not for kernels
+    /// between them.
     pub older: &'static [(Series, Expectation)],
-    /// What the kernel decides, in place of what a round costs.
+    /// Numbers that the kernel decides. They replace those of the expectation.
     pub counted: &'static [Counted],
     /// Sets up and runs the rounds.
     pub run: fn(&mut Rounds) -> io::Result<()>,
 }
 
 impl Workload {
-    /// A workload of one thread that needs nothing.
+    /// A workload of one thread without needs.
     pub const fn new(
         name: &'static str,
         doc: &'static str,
@@ -345,12 +346,12 @@ impl Workload {
         }
     }
 
-    /// The same with counts that the kernel decides.
+    /// This workload, with numbers that the kernel decides.
     pub const fn counted(self, counted: &'static [Counted]) -> Workload {
         Workload { counted, ..self }
     }
 
-    /// The same with other costs on older kernels.
+    /// This workload, with other costs on older kernels.
     pub const fn older(self, older: &'static [(Series, Expectation)]) -> Workload {
         Workload { older, ..self }
     }
@@ -361,28 +362,28 @@ impl Workload {
         older.map_or(&self.newest, |(_, cost)| cost)
     }
 
-    /// All that is known of what a round costs.
+    /// All known costs of a round.
     #[cfg(test)]
     fn costs(&self) -> impl Iterator<Item = &Expectation> {
         self.older.iter().map(|(_, cost)| cost).chain([&self.newest])
     }
 
-    /// The same with needs.
+    /// This workload, with needs.
     pub const fn needs(self, needs: &'static [Need]) -> Workload {
         Workload { needs, ..self }
     }
 
-    /// The same with a second thread.
+    /// This workload, with a second thread.
     pub const fn second(self) -> Workload {
         Workload { second: true, ..self }
     }
 
-    /// The same with a second thread that races.
+    /// This workload, with a second thread that races.
     pub const fn races(self) -> Workload {
         Workload { second: true, races: true, ..self }
     }
 
-    /// All needs: the second thread's as well.
+    /// All needs, including the second thread's.
     pub fn all_needs(&self) -> Vec<Need> {
         let second = self.second && !self.needs.contains(&Need::SecondCpu);
         self.needs.iter().copied().chain(second.then_some(Need::SecondCpu)).collect()
@@ -410,7 +411,7 @@ pub fn all() -> impl Iterator<Item = &'static Workload> {
     GROUPS.into_iter().flatten()
 }
 
-/// The workload of a name.
+/// The workload of this name.
 pub fn find(name: &str) -> io::Result<&'static Workload> {
     all().find(|workload| workload.name == name).ok_or_else(|| {
         io::Error::other(format!(
@@ -453,7 +454,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Those that `needless stat` reports.
+    /// The classes that `needless stat` reports.
     const CLASSES: [&str; 14] = [
         "first touch",
         "zero page",

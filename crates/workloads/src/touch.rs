@@ -1,7 +1,7 @@
 //! First accesses of private anonymous memory.
 //!
-//! What follows each: `MADV_DONTNEED` zaps the pages in one gather (mm/memory.c: zap_pte_range,
-//! mm/mmu_gather.c: tlb_finish_mmu), and so flushes once.
+//! What follows each round's accesses: `MADV_DONTNEED` zaps the pages in one gather (mm/memory.c:
+//! zap_pte_range, mm/mmu_gather.c: tlb_finish_mmu), and so flushes once.
 
 use crate::area::Area;
 use crate::rounds::Rounds;
@@ -10,7 +10,7 @@ use std::io;
 
 const PAGES: usize = 8;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "first_touch",
@@ -60,8 +60,9 @@ pub const WORKLOADS: &[Workload] = &[
     .second(),
 ];
 
-/// mm/memory.c: do_anonymous_page: each thread allocates a page, and the one that finds the PTE
-/// taken frees its own again, unless it comes so late that it does not fault at all.
+/// mm/memory.c: do_anonymous_page: each thread allocates a page, and the thread that finds the PTE
+/// taken frees its own page again. If it comes so late that the PTE is there, it does not fault at
+/// all.
 fn raced(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     rounds.each(|meeting| {
@@ -71,7 +72,7 @@ fn raced(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/memory.c: do_anonymous_page. A page that was not present is never flushed for.
+/// mm/memory.c: do_anonymous_page. A page that was not present needs no flush.
 fn first_touch(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     rounds.each(|meeting| {
@@ -89,7 +90,7 @@ fn zero_page(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// mm/memory.c: do_wp_page, wp_page_copy: ptep_clear_flush of the zero page, one page each.
+/// mm/memory.c: do_wp_page, wp_page_copy: ptep_clear_flush of the zero page, once for each page.
 fn zero_upgrade(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, PAGES)?;
     rounds.each(|meeting| {
@@ -99,7 +100,7 @@ fn zero_upgrade(rounds: &mut Rounds) -> io::Result<()> {
     })
 }
 
-/// As `zero_upgrade`, and the second thread is met before either flush.
+/// Like `zero_upgrade`, but the second thread is met before either flush.
 fn zero_upgrade_sent(rounds: &mut Rounds) -> io::Result<()> {
     let area = Area::anonymous(0, 1)?;
     rounds.each(|meeting| {

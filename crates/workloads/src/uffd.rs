@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The group.
+/// The workloads of this group.
 pub const WORKLOADS: &[Workload] = &[
     Workload::new(
         "uffd_missing",
@@ -51,7 +51,7 @@ pub const WORKLOADS: &[Workload] = &[
     .needs(&[Need::Userfaultfd, Need::AsyncWriteProtect]),
 ];
 
-// include/uapi/linux/userfaultfd.h
+// Source: include/uapi/linux/userfaultfd.h
 const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
 const COPY: libc::c_ulong = 0xc028_aa03;
@@ -62,12 +62,12 @@ const FEATURE_WP_ASYNC: u64 = 1 << 15;
 const MODE_MISSING: u64 = 1;
 const MODE_WP: u64 = 2;
 
-/// Whether this process may use it.
+/// Whether this process may use userfaultfd.
 pub fn available() -> bool {
     open(0).is_ok()
 }
 
-/// Whether it can protect against writes.
+/// Whether userfaultfd can protect against writes.
 pub fn protects() -> bool {
     open(FEATURE_FLAG_WP).is_ok()
 }
@@ -77,7 +77,7 @@ pub fn lifts_protection() -> bool {
     open(FEATURE_FLAG_WP | FEATURE_WP_ASYNC).is_ok()
 }
 
-/// A descriptor of which reads wait.
+/// A descriptor whose reads block.
 fn open(features: u64) -> io::Result<File> {
     // SAFETY: the call only makes a descriptor.
     let file = number(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) })?;
@@ -92,8 +92,8 @@ fn request<const N: usize>(
     number: libc::c_ulong,
     argument: &mut [u64; N],
 ) -> io::Result<()> {
-    // SAFETY: each request of this file is made with as many numbers as its structure has, and
-    // refers to areas, in which no object lives, or to memory that stays.
+    // SAFETY: each request of this file has as many numbers as its structure. It refers to areas,
+    // in which no object lives, or to memory that stays.
     check(unsafe { libc::ioctl(file, number, argument.as_mut_ptr()) })
 }
 
@@ -107,8 +107,8 @@ fn write_protect(file: RawFd, area: Area, protect: bool) -> io::Result<()> {
     request(file, WRITEPROTECT, &mut argument)
 }
 
-/// Starts the thread that answers faults by `answer`, for as long as the process lives. It waits
-/// in the kernel otherwise; its answers bring CPU 1 into `mm_cpumask`.
+/// Starts the thread that answers faults by `answer`, for as long as the process lives. Otherwise
+/// the thread waits in the kernel. Its answers bring CPU 1 into `mm_cpumask`.
 fn answer_by(
     file: &File,
     answer: impl Fn(RawFd) -> io::Result<()> + Send + 'static,
@@ -119,7 +119,7 @@ fn answer_by(
         std::thread::Builder::new().stack_size(64 * 1024).spawn(move || {
             sys::pin(1)?;
             READY.store(true, SeqCst);
-            // struct uffd_msg
+            // The structure uffd_msg.
             let mut message = [0; 32];
             loop {
                 events.read_exact(&mut message)?;
@@ -136,18 +136,18 @@ fn answer_by(
 }
 
 /// fs/userfaultfd.c: handle_userfault waits, and the fault is tried again in the same exception;
-/// mm/userfaultfd.c: mfill_atomic_pte_copy. CPU 1 has run the other thread since the last flush,
-/// so MADV_DONTNEED sends.
+/// mm/userfaultfd.c: mfill_atomic_pte_copy. CPU 1 has run the other thread since the last flush, so
+/// MADV_DONTNEED sends its flush.
 fn uffd_missing(rounds: &mut Rounds) -> io::Result<()> {
     uffd_after(rounds, Duration::ZERO)
 }
 
-/// By the time of the answer the fault waits for it.
+/// The answer comes so late that the fault waits for it.
 fn uffd_late(rounds: &mut Rounds) -> io::Result<()> {
     uffd_after(rounds, LATE)
 }
 
-/// Later than any fault takes to begin to wait.
+/// Longer than any fault takes until it waits.
 const LATE: Duration = Duration::from_millis(1);
 
 fn uffd_after(rounds: &mut Rounds, time: Duration) -> io::Result<()> {
@@ -170,9 +170,9 @@ fn uffd_after(rounds: &mut Rounds, time: Duration) -> io::Result<()> {
 }
 
 /// mm/memory.c: do_wp_page: handle_userfault waits. Both ioctls change the right to write of one
-/// page and flush (mm/mprotect.c: change_pte_range; 6.12 and later restore the right in the second).
-/// 6.1 only takes the mark away in the second, which needs no flush (pte_flags_need_flush); 5.10
-/// flushes for every change.
+/// page and flush (mm/mprotect.c: change_pte_range; 6.12 and later restore the right in the
+/// second). In the second, 6.1 only takes the mark away, which needs no flush
+/// (pte_flags_need_flush). 5.10 flushes for every change.
 fn uffd_wp(rounds: &mut Rounds) -> io::Result<()> {
     let file = open(FEATURE_FLAG_WP)?;
     let area = Area::anonymous(0, 1)?;

@@ -1,5 +1,5 @@
-//! Whether anybody else ran on a workload's CPUs while its rounds ran: a stranger there moves threads, switches
-//! address spaces and shares LRU batches, so that other counts are right.
+//! Finds out whether another task ran on a workload's CPUs during its rounds. Such a stranger moves
+//! threads, switches address spaces and shares LRU batches, so that other counts are right.
 
 use crate::sys;
 use perf_event::events::Software;
@@ -12,20 +12,20 @@ use std::fs;
 use std::io;
 use std::process;
 
-/// Workloads run there.
+/// The CPUs on which workloads run.
 const CPUS: [usize; 2] = [0, 1];
 
 const RING_BYTES: usize = 1 << 20;
 
-/// Looks at the switches on the CPUs of workloads from when it is made.
+/// Records the switches on the CPUs of workloads from its creation on.
 pub struct Witness {
     rings: Vec<Sampler>,
 }
 
-/// What a ring tells.
+/// A record of a ring.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
-    /// One task, then another.
+    /// A switch from one task to another.
     Switch {
         time: u64,
         from: u32,
@@ -39,7 +39,7 @@ enum Told {
 }
 
 impl Witness {
-    /// Needs the right to see the events of every task.
+    /// Opens the rings. This needs the right to see the events of every task.
     pub fn open() -> io::Result<Witness> {
         let cpus = CPUS.into_iter().take(sys::online_cpus());
         let rings = cpus.map(|cpu| {
@@ -59,8 +59,8 @@ impl Witness {
         Ok(Witness { rings: rings.collect::<io::Result<_>>()? })
     }
 
-    /// Who else ran on the CPUs between the first time that `workload` came and the last time that
-    /// it left: from one gate to the other.
+    /// Names the other tasks that ran on the CPUs between the first time that `workload` came and
+    /// the last time that it left: from one gate to the other.
     pub fn strangers(&mut self, workload: u32) -> BTreeSet<String> {
         let told: Vec<Vec<Told>> = self.rings.iter_mut().map(drain).collect();
         let mut ours = descendants(process::id());
@@ -75,8 +75,8 @@ impl Witness {
     }
 }
 
-/// Tasks that came or went while `workload` was under way and are not `ours`; none stands for a task that
-/// nobody knows, since records were lost.
+/// Tasks that came or went during `workload`'s time and are not `ours`. `None` is an unknown task:
+/// some records were lost.
 fn strangers(told: &[Vec<Told>], workload: u32, ours: &BTreeSet<u32>) -> BTreeSet<Option<u32>> {
     let switches = || {
         told.iter().flatten().filter_map(|told| match *told {
@@ -106,7 +106,7 @@ fn name(task: Option<u32>) -> String {
     }
 }
 
-/// A process, its threads, and what it started, however indirectly, and is still there.
+/// A process, its threads, and all descendants that still exist.
 fn descendants(process: u32) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (pid, parent) in processes() {
@@ -124,13 +124,13 @@ fn descendants(process: u32) -> BTreeSet<u32> {
 fn processes() -> impl Iterator<Item = (u32, u32)> {
     numbers("/proc").filter_map(|pid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // After the name, which may hold anything: state and parent.
+        // Behind the name, which may hold anything, come the state and the parent.
         let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
         Some((pid, parent))
     })
 }
 
-/// The names of a folder that are numbers.
+/// The names in a folder that are numbers.
 fn numbers(folder: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -144,7 +144,7 @@ fn drain(ring: &mut Sampler) -> Vec<Told> {
     told
 }
 
-/// perf_event_open(2), "MMAP layout", with a thread and a time at the end of each record.
+/// Source: perf_event_open(2), "MMAP layout", with a thread and a time at the end of each record.
 fn decode(kind: u32, misc: u16, body: &[u8]) -> Option<Told> {
     let half = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
     match kind {

@@ -1,4 +1,5 @@
-//! What khugepaged makes huge pages of here, and what the model says it makes. In guests: `long::khugepaged`.
+//! What khugepaged makes huge pages of here, against what the model says. `long::khugepaged` does
+//! this in guests.
 #![allow(clippy::unwrap_used)]
 
 mod common;

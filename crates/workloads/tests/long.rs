@@ -1,5 +1,5 @@
-//! Tests that take long, which `make test-kernels` runs: those in the module `long`. They boot guests, with
-//! kernels that are fetched where they are not cached.
+//! Tests that take long, which `make test-kernels` runs: those in the module `long`. They boot
+//! guests, with kernels that are fetched where they are not cached.
 #![allow(clippy::unwrap_used)]
 
 mod common;

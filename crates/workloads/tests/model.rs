@@ -1,5 +1,5 @@
-//! Whether programs cost what the model says of the scenario of the same shape. That they do cost that on a kernel is
-//! what `needless-workload check` says.
+//! Checks that programs cost what the model says about the scenario of the same shape.
+//! `needless-workload check` shows that they cost that on a kernel.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,7 @@ use needless_testing::skip;
 use serde_json::{Map, Value, json};
 use std::process::Command;
 
-/// What a round of a workload costs, on the running kernel.
+/// What a round of a workload costs on the running kernel.
 fn table(name: &str) -> Value {
     let listed = Command::new(env!("CARGO_BIN_EXE_needless-workload"))
         .args(["list", "--json"])
@@ -24,7 +24,7 @@ fn table(name: &str) -> Value {
     workloads.into_iter().find(|workload| workload["name"] == name).unwrap()["per_round"].take()
 }
 
-/// The same of a round of a scenario that flushes in one call only.
+/// What a round of a scenario that flushes in one call only costs in the model.
 fn modelled(scenario: &str, settings: &[&str], row: &str, flushes_in: &str) -> Value {
     let settings = Settings::parse(settings.iter().copied()).unwrap();
     let program = compile(&load(scenario).unwrap(), &settings).unwrap();
@@ -56,7 +56,7 @@ fn page_fault3_costs_what_its_scenario_does() {
     }
 }
 
-/// In several tasks at once as well, here on the running kernel; in guests: `long::page_fault3`.
+/// Several tasks at once, here on the running kernel. `long::page_fault3` does this in guests.
 #[test]
 fn faults_of_page_fault3_are_minor_or_major_as_its_scenario_says() {
     let (major, minor) = series();

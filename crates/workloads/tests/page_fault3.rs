@@ -1,4 +1,5 @@
-//! Whether several tasks that loop as page_fault3 does take the faults that they should, and leave nothing behind.
+//! Checks that several tasks with the loop of page_fault3 take the right faults and leave nothing
+//! behind.
 #![allow(clippy::unwrap_used)]
 
 use needless_testing::{skip, until, until_true};
@@ -6,14 +7,14 @@ use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-/// Two tasks.
+/// The command for two tasks.
 fn workload(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_needless-workload"));
     command.args(["page-fault3", "--tasks", "2"]).args(words);
     command
 }
 
-/// What it printed; `None`, and the test is skipped, where temporary files are in memory.
+/// What the command printed. `None` where temporary files are in memory; the test is then skipped.
 fn printed(words: &[&str]) -> Option<Vec<u8>> {
     let Output { status, stdout, stderr } = workload(words).output().unwrap();
     let errors = String::from_utf8_lossy(&stderr);
@@ -24,7 +25,7 @@ fn printed(words: &[&str]) -> Option<Vec<u8>> {
     Some(stdout)
 }
 
-/// Of each task, and of all: rounds, and minor and major faults together.
+/// The rounds, and the minor and major faults together, of each task and of all.
 fn rounds_and_faults(words: &[&str]) -> Option<Vec<[u64; 2]>> {
     let report: Value = serde_json::from_slice(&printed(words)?).unwrap();
     let all = report["tasks"].as_array().unwrap().iter().chain([&report["total"]]);
@@ -36,7 +37,7 @@ fn rounds_and_faults(words: &[&str]) -> Option<Vec<[u64; 2]>> {
     Some(counted.collect())
 }
 
-/// Pages of one page table, and of more.
+/// One page table holds the pages of the first case, but not those of the second.
 #[test]
 fn each_task_takes_a_fault_for_each_page_of_each_round() {
     for tasks_are in ["--processes", "--threads"] {
@@ -89,7 +90,7 @@ fn children(id: u32) -> Vec<String> {
     listed.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Nobody waits for an orphan, maybe: one that is a zombie has ended.
+/// Whether the process has ended. A zombie has: nobody may be left to wait for an orphan.
 fn has_ended(id: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! Whether watching counts exactly what there is, on the running kernel: `needless-workload check`.
+//! Checks on the running kernel that watching counts exactly: `needless-workload check`.
 #![allow(clippy::unwrap_used)]
 
 use needless_live::child::Runner;
@@ -17,14 +17,15 @@ use std::sync::MutexGuard;
 
 const ROUNDS: u64 = 100;
 
-/// Swap space, and the machine to oneself: tests take turns. The machine is given back first.
+/// Swap space, and the machine for this test alone: tests take turns. The machine is given back
+/// first.
 fn machine() -> (Machine, MutexGuard<'static, ()>) {
     let turn = turn();
     let seed = compile(&load("cow-reuse").unwrap(), &Settings::default()).unwrap();
     (Machine::prepare(&Runner::find().unwrap(), &seed).unwrap(), turn)
 }
 
-/// What came of these workloads, or of all.
+/// The results of these workloads, or of all.
 fn check(names: &[&str]) -> Vec<Value> {
     let checked = Command::new(env!("CARGO_BIN_EXE_needless-workload"))
         .args(["check", "--json", "--rounds", &ROUNDS.to_string()])
@@ -35,7 +36,7 @@ fn check(names: &[&str]) -> Vec<Value> {
     serde_json::from_slice(&checked.stdout).unwrap_or_else(|_| panic!("{errors}"))
 }
 
-/// Pages of hugetlb; their number is put back at the end.
+/// Pages of hugetlb. The old number is restored at the end.
 struct HugePages(String);
 
 const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
@@ -54,7 +55,8 @@ impl Drop for HugePages {
     }
 }
 
-/// Whether it was exact, or cannot run on a machine of one node whose idle CPUs halt, or was disturbed.
+/// Whether a workload was exact, or was disturbed, or cannot run on a machine of one node whose
+/// idle CPUs halt.
 fn fine(outcome: &Value) -> bool {
     match outcome["skipped"].as_str() {
         Some(why) => why.contains("NUMA") || why.contains("idle=poll"),
@@ -62,7 +64,7 @@ fn fine(outcome: &Value) -> bool {
     }
 }
 
-/// Which were disturbed, and by whom; nothing if none was.
+/// The workloads that were disturbed, and by whom. Empty if none was.
 fn undecided(outcomes: &[Value]) -> String {
     let told = outcomes.iter().filter_map(|outcome| {
         let why = outcome["undecided"].as_str()?;
@@ -85,7 +87,7 @@ fn every_class_and_every_cause_is_counted_exactly() {
     }
 }
 
-/// The shape of study 1: of two shootdowns per round one is redundant, and MADV_PAGEOUT after a
+/// The shape of study 1: of two shootdowns in a round one is redundant, and MADV_PAGEOUT after a
 /// batched unmap is its cause.
 #[test]
 fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
@@ -95,7 +97,7 @@ fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
         let all = outcome["needless"].as_array().unwrap().iter();
         all.filter(|finding| finding["cause"] == cause).cloned().collect()
     };
-    // What interrupts of strangers' making meet on the way is found as well.
+    // Interrupts that strangers cause may be found needless as well.
     let undisturbed = |outcome: &Value| outcome["quiet_attempts"] != 0;
     let outcomes = || (0..8).map(|_| check(&["swap_rw"]).remove(0));
     let only_one = |outcome: &Value| undisturbed(outcome) || findings(outcome).len() == 1;
@@ -107,7 +109,7 @@ fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
         skip!("{undecided}");
     }
     assert_eq!(outcome["found"]["flushes"], json!({ cause: [2 * ROUNDS, 0] }), "{outcome}");
-    // Of the first one the reason lies before the beginning.
+    // The reason for the first one lies before the beginning.
     let told = ROUNDS - 1;
     let needless = findings(&outcome);
     assert_eq!(needless.len(), 1, "{outcome}");
@@ -115,7 +117,8 @@ fn the_seed_benchmark_has_one_redundant_shootdown_per_round() {
     assert_eq!((&needless[0]["times"], &needless[0]["certain"]), (&json!(told), &json!(told)));
 }
 
-/// A protection that is changed on one page to and fro, which nobody touches, is told apart, and nothing about it is needless.
+/// A protection that is changed to and fro on one page, which no task touches, is told apart, and
+/// nothing about it is needless.
 #[test]
 fn a_protection_used_as_a_barrier_is_not_called_needless() {
     let _machine = machine();
@@ -139,8 +142,8 @@ fn a_protection_used_as_a_barrier_is_not_called_needless() {
     );
 }
 
-/// A fault that userfaultfd answers after a millisecond waits as long, once; what is provided at once does not wait a millisecond,
-/// and without the option nothing is told about waiting.
+/// A fault that userfaultfd answers after a millisecond waits that long, once. A fault that is
+/// answered at once does not wait a millisecond. Without the option, nothing is said about waiting.
 #[test]
 fn how_long_faults_waited_is_within_the_time_that_they_took() {
     let _machine = machine();
@@ -168,9 +171,10 @@ fn how_long_faults_waited_is_within_the_time_that_they_took() {
     assert!(faults("uffd_missing", false).iter().all(|row| row.waits.is_none()));
 }
 
-/// Every interrupt is recorded and held against the kernel's own count: none is seen that the kernel did not
-/// count, and where CPUs are busy it writes what it counts. (On an idle CPU it does not write every one, and a
-/// shared machine leaves its CPUs idle as it likes: so they are kept busy.)
+/// Every interrupt is recorded and compared with the kernel's own count. None is seen that the
+/// kernel did not count, and where CPUs are busy, the kernel writes an event for each that it
+/// counts. (On an idle CPU it does not write every one, and a shared machine leaves its CPUs idle
+/// at any time. So they are kept busy.)
 #[test]
 fn interrupts_are_those_that_the_kernel_counted() {
     let _machine = machine();
@@ -198,7 +202,7 @@ fn interrupts_are_those_that_the_kernel_counted() {
     assert!(counted >= 256 && 50 * all_seen >= 49 * counted, "{held:?}");
 }
 
-/// Faults of `raced` by label, watched from its start: nothing that is freed is recorded then.
+/// The faults of `raced` by label, watched from its start: then nothing that is freed is recorded.
 fn raced(rounds: u32, signals: &mut Signals) -> BTreeMap<&'static str, u64> {
     let mut command = Command::new("setarch");
     command.args(["--addr-no-randomize", env!("CARGO_BIN_EXE_needless-workload"), "run", "raced"]);
@@ -217,8 +221,8 @@ fn raced(rounds: u32, signals: &mut Signals) -> BTreeMap<&'static str, u64> {
     faults.into_iter().map(|row| (row.label, row.faults)).collect()
 }
 
-/// Of two threads that write to a fresh page one gets it, and every other fault on it was for
-/// nothing.
+/// When two threads write to a fresh page, one of them gets it, and every other fault on it is
+/// needless.
 #[test]
 fn of_threads_that_race_for_pages_each_page_has_one_that_touched_it_first() {
     let _machine = machine();

@@ -1,5 +1,5 @@
-//! Whatever may decide what happens next is in the key of a state, and in the footprint of the step that
-//! changed it.
+//! Whatever may decide what happens next is in the key of a state, and in the footprint of the step
+//! that changed it.
 #![allow(clippy::unwrap_used)]
 
 use super::State;
@@ -62,8 +62,8 @@ fn parts(state: &State) -> Vec<(&'static str, Key)> {
     ]
 }
 
-/// What a step's footprint has no bit for: locks are noted where they are taken, threads are told apart
-/// anyway, and the rest is a step's own.
+/// What a step's footprint has no bit for: locks are noted where they are taken, threads are told
+/// apart anyway, and the rest is a step's own.
 const NOT_SHARED: [&str; 5] = ["locks", "loaded", "just freed", "violation", "threads"];
 
 const MM: MmId = mm_of(ProcessId::FIRST);
@@ -153,10 +153,12 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.writable = true),
     ("tasks", |s| task(s).unmap_batch.cpus.insert(CpuId(0))),
     ("tasks", |s| task(s).unmap_batch.cover(MM, 1)),
+    ("tasks", |s| task(s).unmap_batch.issuer = Some(CpuId(1))),
     ("tasks", |s| task(s).mempolicy = MemPolicy::Local),
     ("deferred", |s| s.world.unmap_batch_mut(Batch::Deferred, ThreadId(1)).put_off(true)),
     ("deferred", |s| s.world.deferred.keep(FRAME, None)),
     ("deferred", |s| s.world.deferred.flushing = 1),
+    ("deferred", |s| s.world.deferred.lists = 1),
     ("tasks", |s| task(s).deferring = Some(Box::default())),
     ("lru", |s| *s.world.lru = Lru::new(Some(1))),
     ("frames", |s| _ = s.world.frames.update(FRAME, |f| f.refs += 1)),
@@ -172,6 +174,7 @@ const CHANGES: &[Change] = &[
     ("swap", |s| swap(s).written(SLOT, false, true)),
     ("swap", |s| swap(s).uncache(FRAME)),
     ("mms", |s| mm(s).has_pinned = true),
+    ("mms", |s| mm(s).global_since = Some(1)),
     ("mms", |s| mm(s).write_protect_seq += 1),
     ("mms", |s| mm(s).handles_segv = true),
     ("objects", |s| _ = s.world.objects.create_shared(MM)),
@@ -376,11 +379,11 @@ const CONTRADICTIONS: &[fn(&mut State)] = &[
 
 /// What no kernel does with frames, noted at once by who does it.
 const MISUSES: &[Change] = &[
-    ("a reference was taken to a frame that nobody has", |s| {
+    ("a reference was taken to a free frame", |s| {
         s.world.frames.release(FRAME);
         s.world.get_frame(AT, FRAME);
     }),
-    ("a reference was taken to a frame that nobody has", |s| {
+    ("a reference was taken to a free frame", |s| {
         s.world.frames.release(FRAME);
         s.world.get_and_map(AT, FRAME, |_| ());
     }),
@@ -395,7 +398,7 @@ const MISUSES: &[Change] = &[
         s.world.frames.update(Pfn(folio.0 + 1), |f| f.maps = 1);
         s.world.hand_out(AT, Near::Here, 1, FrameFlags::default());
     }),
-    ("a mapping of a folio was dropped that nobody had", |s| {
+    ("a mapping of a folio was dropped that did not exist", |s| {
         let folio = s.world.hand_out(AT, Near::Here, 1, FrameFlags::default()).unwrap();
         s.world.drop_whole_mapping(AT, folio);
     }),

@@ -6,7 +6,8 @@ use needless_check::{Options, Property};
 use needless_scenario::{Settings, Source, builtin};
 use std::sync::Mutex;
 
-/// Run by `needless check` only, as `.ci/run` does by these two names: with three CPUs it has a million states.
+/// Run by `needless check` only, as `.ci/run` does by these two names: with three CPUs it has a
+/// million states.
 pub const LONG: &str = "batched-pending";
 
 /// Run by `needless check` only, too. It needs its three CPUs.
@@ -34,7 +35,8 @@ fn assert_as_expected(tests: &[Test]) {
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }
 
-/// Each test of the catalogue lies in one of these: who looks for the first that fails finds it sooner.
+/// Each test of the catalogue lies in one of these: who looks for the first that fails finds it
+/// sooner.
 const PARTS: usize = 8;
 
 fn part(number: usize) {

@@ -1,5 +1,5 @@
-//! Why the checker can be trusted: litmus tests come out as expected, in every mode of the explorer;
-//! what it finds can be followed; the simulator's run is one of those that it explores.
+//! Why the checker can be trusted: litmus tests come out as expected, in every mode of the
+//! explorer; what it finds can be followed; the simulator's run is one of those that it explores.
 #![allow(clippy::unwrap_used)]
 
 mod catalogue;

@@ -1,6 +1,6 @@
 //! Ways to explore that must find the same: threads forget at checkpoints or never do, fills and
-//! evictions of TLB entries are in sets or are steps, steps that lead nowhere new are left out or not,
-//! one worker or several.
+//! evictions of TLB entries are in sets or are steps, steps that lead nowhere new are left out or
+//! not, one worker or several.
 
 use crate::{explore, litmus_test, row};
 use needless_check::litmus::cases;
@@ -74,9 +74,10 @@ fn nothing_is_lost_at_checkpoints() {
 
 /// Where the shortest counterexamples are to different properties, sets first; why.
 const DIFFERENT: [(&str, &str, Property, Property); 1] = [
-    // Two pages are mapped one after the other, the first of them is stored to. A load from the first,
-    // which is in the set, loses the store at the end; a load from the second finds the old value.
-    // Both are one step; in the set the first comes first, in an empty TLB there is the second only.
+    // Two pages are mapped one after the other, the first of them is stored to. A load from the
+    // first, which is in the set, loses the store at the end; a load from the second finds the old
+    // value. Both are one step; in the set the first comes first, in an empty TLB there is the
+    // second only.
     ("swapin-race", "6.12,mutant=swapin-unchecked", Property::NoLostWrite, Property::Coherence),
 ];
 
@@ -163,8 +164,8 @@ fn nothing_is_lost_in_sleep() {
 const LARGER: [&str; 6] =
     ["zero-cow", "gather-early-free", "cow-stale", "first-read-race", "lazy-map", "cow-race"];
 
-/// States that are mirror images of each other are explored once: what holds and what is violated, and
-/// after how many steps, is the same.
+/// States that are mirror images of each other are explored once: what holds and what is violated,
+/// and after how many steps, is the same.
 #[test]
 fn nothing_is_lost_by_symmetry() {
     let mut fewer = 0;

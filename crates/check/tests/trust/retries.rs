@@ -1,4 +1,5 @@
-//! Second tries of faults: what they find, what is asked of them, and what other architectures make of them.
+//! Second tries of faults: what they find, what is asked of them, and what other architectures make
+//! of them.
 
 use crate::{explore, litmus_test, row};
 use needless_check::{Options, Property, Report, check};
@@ -37,7 +38,15 @@ fn the_rules_are_the_same_to_x86() {
 /// stores, or where the RFC ends it. All three change a copy of the entry that nobody else sees.
 #[test]
 fn the_rfc_and_both_texts_of_its_discussion_are_one_rule() {
-    let rows = ["5.10", "6.12", "7.3", "5.10/ppc64-radix", "6.12/riscv64-svadu"];
+    let rows = [
+        "5.10",
+        "6.12",
+        "7.3",
+        "5.10/ppc64-radix",
+        "6.12/riscv64-svadu",
+        "6.12/riscv64-svade,fault-lock=mmap",
+        "6.12/arm64,cpu=cortex-a72,fault-lock=mmap",
+    ];
     for (test, rows) in [("retry-skip-ad", &rows[..]), ("disk-writeback", &rows[..1])] {
         for row in rows {
             let of = |rule: &str| states(test, &format!("{row},retry-fault={rule}"));

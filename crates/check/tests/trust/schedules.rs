@@ -4,8 +4,8 @@ use crate::{explore, litmus_test, row};
 use needless_check::litmus::cases;
 use needless_check::{CheckError, Options, Property, Schedule, replay};
 
-/// The zero page is replaced without a flush while the reader has it cached. The reader's first load
-/// comes early and finds zero, as it should; its second one comes after the store.
+/// The zero page is replaced without a flush while the reader has it cached. The reader's first
+/// load comes early and finds zero, as it should; its second one comes after the store.
 const BY_HAND: [(&str, &str); 5] = [
     ("0x10", "main maps and loads the page (9 steps); both pass the barrier"),
     ("1", "reader: the first load, of the zero page"),

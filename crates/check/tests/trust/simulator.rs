@@ -1,9 +1,9 @@
 //! The simulator's run is one of those that the checker explores.
 //!
 //! The checker is driven along the simulator's discrete order: one thread is active at a time and
-//! hands over at barriers or when it is done; a load or store uses what the TLB holds, else it walks,
-//! and the TLB holds what was walked. For this the checker's TLBs are explicit: they hold what they
-//! were filled with. The same way is then gone with may-cache sets, as explorations do.
+//! hands over at barriers or when it is done; a load or store uses what the TLB holds, else it
+//! walks, and the TLB holds what was walked. For this the checker's TLBs are explicit: they hold
+//! what they were filled with. The same way is then gone with may-cache sets, as explorations do.
 
 use crate::catalogue::{LONG, LONGEST};
 use crate::{litmus_test, row};
@@ -108,7 +108,8 @@ impl Discrete<'_> {
     }
 }
 
-/// Repeats the moves where TLBs are sets: a walk that sets bits is a step of its own, fills are none.
+/// Repeats the moves where TLBs are sets: a walk that sets bits is a step of its own, fills are
+/// none.
 fn follow(moves: &[Move]) -> impl FnMut(&[Offer]) -> Option<usize> {
     let mut at = 0;
     move |offers| {
@@ -165,7 +166,8 @@ fn ptes(program: &Program, pte: impl Fn(Vpn) -> Pte) -> Vec<Pte> {
     program.areas.iter().flat_map(|area| area.range.iter()).map(pte).collect()
 }
 
-/// Both ends have equal PTEs, down to frames, swap slots and the accessed bit, and as many frames in use.
+/// Both ends have equal PTEs, down to frames, swap slots and the accessed bit, and as many frames
+/// in use.
 fn assert_same_end(what: &str, program: &Program, model: &SimWorld, checked: &Driven) {
     assert!(checked.is_end, "{what}: it stopped after {}", checked.schedule);
     let world = &checked.world;
@@ -235,8 +237,8 @@ fn each_state_of_a_random_run_is_explored() {
     }
 }
 
-/// Here a thread loads from what it may not use by then. The signal ends the thread in the checker, but the
-/// run in the simulator.
+/// Here a thread loads from what it may not use by then. The signal ends the thread in the checker,
+/// but the run in the simulator.
 const SIGNAL: [&str; 10] = [
     "guard-nested",
     "huge-move",

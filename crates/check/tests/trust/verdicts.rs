@@ -1,5 +1,5 @@
-//! Verdicts do what they claim: without the flushes that are called needless nothing breaks, without
-//! any single one that is called needed something does.
+//! Verdicts do what they claim: without the flushes that are called needless nothing breaks,
+//! without any single one that is called needed something does.
 
 use crate::catalogue::{LONG, LONGEST};
 use crate::simulator::discrete;
@@ -12,7 +12,8 @@ use needless_model::program::{Access, Expr, Op, OpKind, Order, Program, RangeExp
 use needless_scenario::builtin;
 use rayon::prelude::*;
 
-/// Its first flush, the split's, is covered by that of the unmapped pages, which takes minutes to see.
+/// Its first flush, the split's, is covered by that of the unmapped pages, which takes minutes to
+/// see.
 const COVERED: &str = "huge-pageout";
 
 /// The litmus tests that are quick to explore, on rows whose verdicts on flushes count: elsewhere a
@@ -47,7 +48,8 @@ fn needed(test: &Test, row: &str) -> Vec<u32> {
     (0..test.program.threads.len()).map(counted).collect()
 }
 
-/// The test with one more thread, on a CPU of its own, that loads from `page` of an area at any time.
+/// The test with one more thread, on a CPU of its own, that loads from `page` of an area at any
+/// time.
 fn probed(test: &Test, area: u16, page: u64) -> Program {
     let mut program = test.program.clone();
     let range = RangeExpr { area, first: Expr::Const(page as i64), pages: Expr::Const(1) };

@@ -1,9 +1,9 @@
-//! Agreement at scale: many scenarios on one real kernel, each held against the kernel's model
+//! Agreement at scale: many scenarios on one real kernel, each compared with the kernel's model
 //! row.
 //!
-//! Scenarios run in batches, as large as the real kernel likes them. What was not decided runs
-//! again; what differs is told at once and runs again to see whether it always does; if so, it is made
-//! smaller. Nothing here knows what a real kernel is: [`RealTarget`] is the seam.
+//! Scenarios run in batches, as large as suits the real kernel. Undecided scenarios run again. A
+//! scenario that differs is reported at once. It runs again to see whether it always differs; if
+//! so, it is made smaller. Nothing here knows what a real kernel is: [`RealTarget`] is the seam.
 
 mod real;
 mod scenarios;
@@ -28,18 +28,18 @@ use needless_report::compare::Ran;
 use needless_report::groups::Group;
 use needless_scenario::random::Optional;
 
-/// Times that an undecided scenario runs again.
+/// How often an undecided scenario runs again.
 const RETRIES: u32 = 3;
 
-/// Times that a scenario that differs runs again.
+/// How often a scenario that differs runs again.
 const REPETITIONS: usize = 2;
 
-/// Runs after which the smallest scenario so far has to do.
+/// The largest number of runs for making a scenario smaller.
 const MOST_REDUCTIONS: usize = 1500;
 
 /// A real kernel.
 pub trait RealTarget {
-    /// Its name on the command line.
+    /// The target's name on the command line.
     fn name(&self) -> String;
 
     /// Whether it is the running kernel.
@@ -47,16 +47,16 @@ pub trait RealTarget {
         false
     }
 
-    /// Its release, as far as known before anything ran: `6.18.44-amd64`, or `6.12`.
+    /// The kernel's release, as far as it is known before anything ran: `6.18.44-amd64`, or `6.12`.
     fn release(&self) -> String;
 
-    /// The model row that was named for it.
+    /// The model row that was named for the kernel.
     fn named_row(&self) -> Option<&KernelRow> {
         None
     }
 
-    /// The model row that it is held against, as far as known before anything ran, and whether it is its
-    /// own.
+    /// The model row that the kernel is compared with, as far as it is known before anything ran,
+    /// and whether it is the kernel's own row.
     fn row(&self) -> (KernelRow, bool) {
         match self.named_row() {
             Some(row) => (row.clone(), true),
@@ -64,56 +64,59 @@ pub trait RealTarget {
         }
     }
 
-    /// CPUs that a scenario can have.
+    /// The number of CPUs that a scenario can have.
     fn cpus(&self) -> usize;
 
-    /// What the kernel was built without.
+    /// The features that the kernel was built without.
     fn without(&self) -> Vec<Optional> {
         Vec::new()
     }
 
-    /// Programs that it takes at a time without waste.
+    /// The number of programs that it runs at a time without waste.
     fn batch(&self) -> usize;
 
-    /// Runs programs; gives as many results.
+    /// Runs programs. Returns one result for each.
     fn run(&mut self, programs: &[Program]) -> Vec<Result<TargetRun, Refusal>>;
 
-    /// Puts everything back; what could not be put back is told.
+    /// Restores everything. Returns a message about what could not be restored.
     fn close(&mut self) -> Option<String>;
 }
 
 /// Why a program did not run.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// In words.
+    /// The reason in words.
     pub reason: String,
     /// What would help.
     pub help: Option<String>,
-    /// The exit status that tells it.
+    /// The exit status for it.
     pub status: u8,
-    /// What it holds for.
+    /// The runs and programs that it holds for.
     pub extent: Extent,
 }
 
-/// What a refusal holds for.
+/// The runs and programs that a refusal holds for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Every other program would be refused, too.
+    /// Every program: any other would be refused, too.
     EveryProgram,
-    /// This run of this program.
+    /// Only this run of this program.
     ThisRun,
-    /// Every run of it: the kernel, or the machine, lacks what it needs.
+    /// Every run of this program: the kernel or the machine lacks what it needs.
     EveryRun,
-    /// The program: one of its operations failed.
+    /// This program: one of its operations failed.
     Operation,
-    /// The same, by an error that says that it need not fail again ([`is_for_the_moment`]).
+    /// This program: one of its operations failed, with an error that may pass
+    /// ([`is_for_the_moment`]).
     Moment,
 }
 
-/// Whether MADV_COLLAPSE was refused since somebody else had one of the pages just then: isolated, locked, or with a reference. Kernel threads
-/// that look after memory do, for a moment.
+/// Whether MADV_COLLAPSE was refused because somebody else had one of the pages at that moment:
+/// isolated, locked, or with a reference. Kernel threads that look after memory do that for a
+/// moment.
 ///
-/// Source: mm/khugepaged.c:madvise_collapse_errno (6.1 to 6.12: EAGAIN, "trying again might succeed").
+/// Source: mm/khugepaged.c:madvise_collapse_errno (6.1 to 6.12: EAGAIN, "trying again might
+/// succeed").
 fn is_for_the_moment(failure: &Failure, program: &Program) -> bool {
     let collapses = |op: &Op| match op.kind {
         OpKind::Call(CallExpr::Advise { advice, .. } | CallExpr::AdviseRanges { advice, .. }) => {
@@ -124,10 +127,10 @@ fn is_for_the_moment(failure: &Failure, program: &Program) -> bool {
     failure.errno == Some(EAGAIN) && program.ops().any(collapses)
 }
 
-/// EAGAIN on every architecture that there are runners for.
+/// The number of EAGAIN on every architecture that has a runner.
 const EAGAIN: i32 = 11;
 
-/// Runs every scenario on `target`; `done` is called for each that is through.
+/// Runs every scenario on `target`. Calls `done` for each finished one.
 pub fn judge(
     target: &mut dyn RealTarget,
     scenarios: &[Scenario],
@@ -146,7 +149,8 @@ pub fn judge(
     let mut judge = Judge { target, kernel: None, runs };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         let judged = judge.batch(batch);
-        // The signal that asks for an end reaches what runs as well: nothing of that batch counts.
+        // The signal that asks for an end also reaches the processes that run, so nothing of that
+        // batch counts.
         if interrupt::asked().is_some() {
             break;
         }
@@ -164,19 +168,19 @@ pub fn judge(
 
 struct Judge<'t, 'r> {
     target: &'t mut dyn RealTarget,
-    /// Runs of the model.
+    /// Runs in the model.
     runs: &'t mut Runs<'r>,
-    /// What the first run tells about the kernel.
+    /// What the first run says about the kernel.
     kernel: Option<Kernel>,
 }
 
 /// A real kernel that ran something.
 struct Kernel {
-    /// Its release, as it says itself.
+    /// The release that the kernel itself reports.
     release: Option<String>,
-    /// The model's row for it.
+    /// The model's row for the kernel.
     row: KernelRow,
-    /// Whether the row is its own.
+    /// Whether the row is the kernel's own.
     own_row: bool,
 }
 
@@ -208,7 +212,7 @@ impl Judge<'_, '_> {
         Ok(judged)
     }
 
-    /// One run of each scenario.
+    /// Runs each scenario once.
     fn standings(&mut self, scenarios: &[&Scenario]) -> Result<Vec<Standing>, Refusal> {
         let programs: Vec<Program> = scenarios.iter().map(|s| s.program.clone()).collect();
         let mut results = self.target.run(&programs);
@@ -242,7 +246,7 @@ impl Judge<'_, '_> {
         judged.collect()
     }
 
-    /// Runs what was not decided again.
+    /// Runs the undecided scenarios again.
     fn retry(
         &mut self,
         scenarios: &[Scenario],
@@ -264,8 +268,9 @@ impl Judge<'_, '_> {
         Ok(())
     }
 
-    /// Runs what differs again (it stays a difference whatever comes out), and makes it smaller if it always does: what
-    /// differs now and then may not in the one run that each smaller scenario has, and would take long for nothing.
+    /// Runs a scenario that differs again. It remains a difference whatever the result is. If it
+    /// always differs, it is made smaller. A scenario that differs only sometimes may not differ in
+    /// the one run of each smaller scenario, and would take long for nothing.
     fn look_closer(
         &mut self,
         scenario: &Scenario,
@@ -280,7 +285,7 @@ impl Judge<'_, '_> {
             difference.repeated.1 += 1;
         }
         let (times, runs) = difference.repeated;
-        let next = if times == runs { "it is made smaller now" } else { "it is left as it is" };
+        let next = if times == runs { "it is now made smaller" } else { "it is not made smaller" };
         let (target, name) = (self.target.name(), &scenario.name);
         let told = format!("{target}: {name} differs in {times} of {runs} runs; {next}");
         self.runs.progress.tell(&told);
@@ -290,8 +295,8 @@ impl Judge<'_, '_> {
         Ok(())
     }
 
-    /// The smallest scenario, reached by single reductions, that still differs; `None` if no
-    /// reduction does.
+    /// The smallest scenario, reached by single reductions, that still differs. `None` if no
+    /// reduction differs.
     fn shrink(&mut self, scenario: &Scenario) -> Result<Option<Minimal>, Refusal> {
         let (mut smallest, mut current, mut runs) = (None, scenario.clone(), 0);
         'smaller: while runs < MOST_REDUCTIONS && interrupt::asked().is_none() {
@@ -335,7 +340,7 @@ fn failed(
     runs: &mut Runs<'_>,
 ) -> Standing {
     let Some(Kernel { row, .. }) = kernel else {
-        return Standing::Undecided(format!("before the kernel's row was known: {reason}"));
+        return Standing::Undecided(format!("the kernel's row was not known yet: {reason}"));
     };
     match runs.kinds(&scenario.program, row) {
         Ok(_) => one_sided(Some(reason), row, None),

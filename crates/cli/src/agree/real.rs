@@ -1,4 +1,4 @@
-//! The real kernels there are: the running one, and those that are booted.
+//! The real kernels: the running one, and those that are booted.
 
 use super::{Extent, RealTarget, Refusal, is_for_the_moment};
 use crate::targets::{LiveSpec, Spec};
@@ -11,14 +11,14 @@ use needless_model::run::TargetRun;
 use needless_scenario::random::Optional;
 use std::path::Path;
 
-/// Ring pages for short rounds: enough for some thousand events.
+/// The number of ring pages for short rounds, enough for some thousand events.
 const RING_PAGES: u32 = 128;
 
-/// Scenarios that are run at a time. Each costs the same, so few are best: progress is seen, and
-/// shrinking runs hardly any in vain.
+/// The number of scenarios that are run at a time. Each costs as much as any other, so few are
+/// best: progress is seen, and shrinking makes hardly any run in vain.
 const BATCH: usize = 8;
 
-/// The real kernel that a target names; `None` if it names a model.
+/// The real kernel that a target names. `None` if it names a model row.
 pub fn open(spec: &Spec) -> Option<Result<Box<dyn RealTarget>, Refusal>> {
     Some(match spec {
         Spec::Live(how) => {
@@ -134,7 +134,8 @@ impl RealTarget for Booted {
         usize::from(self.target.options.cpus)
     }
 
-    /// A guest of x86-64 has the nodes that its first scenario asks for; of others the model has none.
+    /// An x86-64 guest has the nodes that its first scenario asks for. The model has no nodes of
+    /// other guests.
     fn without(&self) -> Vec<Optional> {
         let nodes = &self.target.options.nodes;
         let one = *nodes != Nodes::AsAsked && nodes.count() == 1;

@@ -10,13 +10,13 @@ use needless_scenario::{Settings, Source, compile};
 /// A scenario to be run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its name.
+    /// The scenario's name.
     pub name: String,
-    /// Its text.
+    /// The scenario's text.
     pub text: String,
-    /// The text made ready.
+    /// The program that the text compiles to.
     pub program: Program,
-    /// What the text was drawn as.
+    /// The case that the text was drawn as.
     pub(super) case: Option<Case>,
 }
 

@@ -1,7 +1,8 @@
 //! Seeds of random scenarios that were run as evidence.
 //!
-//! A range of seeds counts as evidence once: whoever looks for mistakes afterwards tunes the model to what the
-//! range showed. So ranges are noted in a file before they are run, and the next run takes the next range.
+//! A range of seeds counts as evidence once: searching for mistakes afterwards tunes the model to
+//! what the range showed. So ranges are noted in a file before they are run, and the next run takes
+//! the next range.
 
 use needless_files::NotRead;
 use rustix::fs::OFlags;
@@ -11,24 +12,24 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The first seed that is taken from such a file: those from here on draw of everything.
+/// The first seed that is taken from such a file. Seeds from here on draw from all classes.
 const FIRST: u64 = needless_scenario::random::OF_EVERYTHING;
 
-/// No such file is larger.
+/// The largest size of such a file, in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What stands above the ranges.
+/// The lines above the ranges.
 const HEAD: &str = "# Seeds of random scenarios that were run as evidence (docs/agreement.md). `needless agree --seeds` takes
 # the next ones and notes them here before they run; no range is run twice. Seeds below 1000000 are for
 # development.
 # first\tlast\tday\tkernels
 ";
 
-/// Takes the next `count` seeds of the file and notes them there with `note`, before anything runs.
+/// Takes the next `count` seeds of the file. Writes them there with `note` before anything runs.
 pub fn take(path: &Path, count: u64, note: &str) -> io::Result<RangeInclusive<u64>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    // A pipe is not waited for: it is refused when it is read.
+    // Opening a pipe must not wait. It is refused when it is read.
     let mut file = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     file.lock()?;
     let taken = ranges(&mut file)?;
@@ -72,7 +73,7 @@ mod tests {
         let path = folder.path().join("seeds.tsv");
         assert_eq!(take(&path, 10, "a day\tlive").unwrap(), FIRST..=FIRST + 9);
         assert_eq!(take(&path, 1, "a day\tlive").unwrap(), FIRST + 10..=FIRST + 10);
-        // What somebody wrote by hand counts, in any order.
+        // Lines that somebody wrote by hand count, in any order.
         let mut text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# Seeds") && text.lines().count() == 6, "{text}");
         text += "12000000\t12000999\nby hand";

@@ -8,17 +8,17 @@ use needless_report::agree::Totals;
 use needless_scenario::random::Target;
 use needless_scenario::{Settings, Source, compile};
 
-/// A row that passes for the real kernel of another release.
+/// A row that pretends to be the real kernel of another release.
 struct Pretender {
     row: KernelRow,
     release: &'static str,
-    /// Results that are said to be invalid before the first good one.
+    /// The number of results that are called invalid before the first good one.
     spoilt: u32,
-    /// What the pretender lacks: programs with as many CPUs, or more.
+    /// The pretender lacks CPUs: it refuses programs with this many or more.
     lacks_cpus: u16,
-    /// Programs that were to run.
+    /// The number of programs that were given to it.
     runs: u32,
-    /// Runs in which a collapse is refused, before one in which it is not.
+    /// The number of runs in which a collapse is refused, before one in which it is not.
     refusals: u32,
 }
 
@@ -56,7 +56,7 @@ impl RealTarget for Pretender {
             let run = sim::run(program, &self.row, &SimOptions::default()).unwrap();
             let invalid = (self.spoilt > 0).then(|| "spoilt".to_owned());
             self.spoilt = self.spoilt.saturating_sub(1);
-            // As a kernel of that release says: MGLRU is on.
+            // A kernel of that release says that MGLRU is on.
             let environment = [("vm.lru_gen".to_owned(), "0x0007".to_owned())].into();
             let release = Some(self.release.to_owned());
             Ok(TargetRun { release, environment, invalid, ..run })
@@ -74,12 +74,12 @@ fn pretender(row: &str, release: &'static str) -> Pretender {
     Pretender { row, release, spoilt: 0, lacks_cpus: u16::MAX, runs: 0, refusals: 0 }
 }
 
-/// What the model says against the pretender.
+/// The agreement of the model with the pretender.
 fn judged(target: &mut Pretender, scenarios: &[Scenario]) -> TargetAgreement {
     let progress = crate::output::Progress::new("scenario", 0);
     let memory = crate::memory::Memory::new(None);
     let keep = crate::runs::Keep::default();
-    let mut runs = Runs { memory, progress: &progress, keep, events: None };
+    let mut runs = Runs { memory, progress: &progress, keep, events: None, tlbs: Vec::new() };
     judge(target, scenarios, &mut runs, &|| {}).unwrap()
 }
 
@@ -132,7 +132,7 @@ fn collapsing() -> Vec<Scenario> {
     vec![Scenario { name: "c".into(), text: text.into(), program, case: None }]
 }
 
-/// It counts only if it is refused in every run.
+/// The refusal counts only if it comes in every run.
 #[test]
 fn a_refusal_for_the_moment_is_tried_again() {
     let scenarios = collapsing();
@@ -141,7 +141,7 @@ fn a_refusal_for_the_moment_is_tried_again() {
         let progress = crate::output::Progress::new("scenario", 0);
         let memory = crate::memory::Memory::new(None);
         let keep = crate::runs::Keep::default();
-        let mut runs = Runs { memory, progress: &progress, keep, events: None };
+        let mut runs = Runs { memory, progress: &progress, keep, events: None, tlbs: Vec::new() };
         let (row, own_row) = target.row();
         let kernel = Some(Kernel { release: None, row, own_row });
         let mut judge = Judge { target: &mut target, kernel, runs: &mut runs };
@@ -155,7 +155,7 @@ fn a_refusal_for_the_moment_is_tried_again() {
     assert!(!is_for_the_moment(&other, program));
 }
 
-/// Once, and counted apart.
+/// A program that needs something lacking runs once, and is counted apart.
 #[test]
 fn what_is_lacking_is_not_applicable() {
     let mut small = Pretender { lacks_cpus: 2, ..pretender("6.18", "6.18.44") };

@@ -1,4 +1,4 @@
-//! What a kernel turns out to be: the scenario is run on it.
+//! Judges a kernel by running the scenario on it.
 
 use crate::args::BisectArgs;
 use crate::failure::Failure;
@@ -17,21 +17,22 @@ use needless_report::expect::{self, Expectation};
 pub struct Judge<'a> {
     args: &'a BisectArgs,
     program: &'a Program,
-    /// Who is told how far it is.
+    /// The report of progress to the user.
     pub progress: Progress,
     /// The good end's sequence.
     wanted: Option<Sequence>,
-    /// What came of every kernel so far.
+    /// The results of all kernels so far.
     pub runs: Vec<Probe>,
 }
 
 impl Judge<'_> {
-    /// Nothing has run yet: what runs first is the good end.
+    /// A judge that has run nothing yet. What runs first is the good end.
     pub fn new<'a>(args: &'a BisectArgs, program: &'a Program) -> Judge<'a> {
         Judge { args, program, progress: Progress::spinner(), wanted: None, runs: Vec::new() }
     }
 
-    /// Runs it on a kernel of the archive; `version`: that of its package, as far as known.
+    /// Runs the scenario on a kernel of the archive. `version` is that of its package, as far as it
+    /// is known.
     pub fn kernel(&mut self, target: &KernelTarget, version: &str) -> Result<Probe, Failure> {
         let name = format!("kernel:{target}");
         self.progress.now(&format!("{name} ({} run)", self.runs.len()));
@@ -39,7 +40,7 @@ impl Judge<'_> {
         Ok(self.note(probe))
     }
 
-    /// Compiles a commit and runs it there. One that does not compile does not tell.
+    /// Compiles a commit and runs the scenario there. A commit that does not compile is undecided.
     pub fn commit(&mut self, tree: &Tree, commit: &str) -> Result<Probe, Failure> {
         let (number, subject) = tree.text(commit)?;
         let run = self.runs.len();
@@ -72,6 +73,7 @@ impl Judge<'_> {
             progress: &self.progress,
             keep: Keep::default(),
             events: None,
+            tlbs: Vec::new(),
         };
         let spec = Spec::Kernel(Box::new(target.clone()));
         let (result, _) = spec.target(self.program, &mut runs)?;
@@ -90,7 +92,8 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether the sequence of most rounds is that of the kernel that ran first, the good end.
+    /// Judges whether the most frequent sequence is that of the kernel that ran first, the good
+    /// end.
     fn by_sequence(&mut self, ran: &Ran) -> (Standing, Option<String>) {
         let groups = ran.account.sequences();
         let Some(most) = groups.first() else {
@@ -106,7 +109,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether everything that is expected is met.
+/// Judges whether everything that is expected is met.
 fn by_expectation(ran: &Ran, expected: &[Expectation]) -> (Standing, Option<String>) {
     let mut open = None;
     for expectation in expected {

@@ -1,28 +1,29 @@
-//! The search for where something changes in a row of candidates, some of which may not tell.
+//! Searches for the place where something changes in a row of candidates, some of which may be
+//! undecided.
 
 pub mod judge;
 
 use crate::failure::Failure;
 use needless_report::bisect::Standing;
 
-/// The two neighbours between which the change lies; `None` is the end itself.
+/// The two neighbours between which the change lies. `None` is the end itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Between {
     /// The last good candidate.
     pub good: Option<usize>,
     /// The first bad candidate.
     pub bad: Option<usize>,
-    /// Those between the two, which did not tell.
+    /// The undecided candidates between the two.
     pub undecided: Vec<usize>,
 }
 
-/// Looks between a good and a bad end, which come before the first and after the last of `count` candidates. What does
-/// not tell is passed over, and its neighbours are asked.
+/// Searches between a good and a bad end. They come before the first and after the last of `count`
+/// candidates. An undecided candidate is passed over, and its neighbours are judged.
 pub fn search(
     count: usize,
     mut judge: impl FnMut(usize) -> Result<Standing, Failure>,
 ) -> Result<Between, Failure> {
-    // Positions from 1; the ends are 0 and `count + 1`.
+    // Positions are counted from 1; the ends are 0 and `count + 1`.
     let (mut good, mut bad) = (0, count + 1);
     let mut undecided: Vec<usize> = Vec::new();
     while let Some(next) = nearest_to_middle(good, bad, &undecided) {
@@ -41,7 +42,7 @@ pub fn search(
     })
 }
 
-/// Of the positions between two that are open the one nearest to the middle.
+/// The open position between two positions that is nearest to the middle.
 fn nearest_to_middle(good: usize, bad: usize, undecided: &[usize]) -> Option<usize> {
     let middle = good + (bad - good) / 2;
     (good + 1..bad).filter(|at| !undecided.contains(at)).min_by_key(|at| at.abs_diff(middle))
@@ -51,7 +52,8 @@ fn nearest_to_middle(good: usize, bad: usize, undecided: &[usize]) -> Option<usi
 mod tests {
     use super::*;
 
-    /// Where a change at `first_bad` is found, and how many candidates were asked.
+    /// The place where a change at `first_bad` is found, and the number of candidates that were
+    /// judged.
     fn found(count: usize, first_bad: usize, silent: &[usize]) -> (Between, usize) {
         let mut asked = Vec::new();
         let between = search(count, |at| {

@@ -1,10 +1,11 @@
-//! Reclaim's passes over pages that nobody uses any more: what one accessed bit too many costs.
+//! Reclaim's passes over pages that nobody uses any more. They show what one superfluous accessed
+//! bit costs.
 //!
-//! The classic LRU: a page on the inactive list that one PTE says was used stays there, marked; one
-//! that two PTEs say was used, or that was marked before, goes to the active list; a page that none
-//! says was used is reclaimed. Active anonymous pages go back to the inactive list at the next
-//! pass. With multi-generational LRU it is enough that any PTE says so, and how many do makes no
-//! difference.
+//! The rules of the classic LRU for a page on the inactive list depend on its accessed PTEs. With
+//! one accessed PTE, the page stays there and is marked. With two, or if it was marked before, it
+//! goes to the active list. With none, it is reclaimed. Active anonymous pages go back to the
+//! inactive list at the next pass. With MGLRU one accessed PTE is enough, and a larger number makes
+//! no difference.
 //!
 //! Source: mm/vmscan.c:page_check_references (5.10), folio_check_references, shrink_active_list
 //! (6.12, 7.3); lru_gen_look_around and walk_mm (6.12).
@@ -19,13 +20,13 @@ use std::collections::BTreeMap;
 /// Where the pages of a range are after a pass.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// On the active list.
+    /// The number of pages on the active list.
     pub active: u64,
-    /// In memory, on either list.
+    /// The number of pages in memory, on either list.
     pub resident: u64,
 }
 
-/// Where one page is.
+/// The place of one page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Place {
     Inactive { marked: bool },
@@ -33,8 +34,8 @@ enum Place {
     Reclaimed,
 }
 
-/// Passes over the pages of `range`, all inactive at first, of every address space, with nobody
-/// using them meanwhile. Accessed bits are taken as the passes find them.
+/// Passes over the pages of `range` in every address space. All pages are inactive at first, and
+/// nobody uses them meanwhile. Each pass clears the accessed bits that it finds.
 pub fn passes<M: Mode>(world: &mut World<M>, range: PageRange, passes: usize) -> Vec<Pass> {
     let mut places: BTreeMap<Pfn, Place> = BTreeMap::new();
     (0..passes)
@@ -53,7 +54,7 @@ pub fn passes<M: Mode>(world: &mut World<M>, range: PageRange, passes: usize) ->
         .collect()
 }
 
-/// What becomes of a page that so many PTEs say was used.
+/// The next place of a page with this many accessed PTEs.
 const fn next(place: Place, ptes: u32) -> Place {
     match place {
         Place::Inactive { marked } => match References::check(ptes, marked) {
@@ -66,8 +67,8 @@ const fn next(place: Place, ptes: u32) -> Place {
     }
 }
 
-/// The frames that the range's pages are in, with how many PTEs say that each was used, which they
-/// no longer say.
+/// The frames of the range's pages, each with the number of its accessed PTEs. Clears the accessed
+/// bits.
 fn take_accessed<M: Mode>(world: &mut World<M>, range: PageRange) -> BTreeMap<Pfn, u32> {
     let mut used = BTreeMap::new();
     for mm in 0..world.mms.len() {
@@ -86,7 +87,7 @@ fn take_accessed<M: Mode>(world: &mut World<M>, range: PageRange) -> BTreeMap<Pf
 mod tests {
     use super::*;
 
-    /// Where a page is after each pass, with what each finds.
+    /// The place of a page after each pass, if the passes find these numbers.
     fn follow(found: &[u32]) -> Vec<Place> {
         let mut place = Place::Inactive { marked: false };
         let step = |ptes: &u32| {

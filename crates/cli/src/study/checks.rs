@@ -1,4 +1,4 @@
-//! Litmus tests of a study in the checker.
+//! Runs a study's litmus tests in the checker.
 
 use super::jobs::label;
 use super::{CHECKER, LEFT_OUT, Only};
@@ -28,7 +28,7 @@ pub fn run(
         let (program, litmus) = rehearsed(&source, settings, None, &LAID_OUT_FOR)?;
         let litmus = litmus.ok_or_else(|| Failure::Usage {
             message: format!("`{}` is no litmus test", check.chosen.scenario),
-            help: "a test has a `litmus` node: docs/scenarios.md".to_owned(),
+            help: "a litmus test has a `litmus` node: see docs/scenarios.md".to_owned(),
         })?;
         for (row, violates) in &check.rows {
             let told = |now: needless_check::Progress| {

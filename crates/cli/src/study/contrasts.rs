@@ -25,7 +25,7 @@ fn of(contrast: &Contrast, part: &Part, jobs: &Jobs, figures: &Figures) -> Contr
     }
 }
 
-/// The cases by what they cost, the cheapest first.
+/// The cases sorted by their costs, the cheapest first.
 fn order(
     contrast: &Contrast,
     side: usize,
@@ -57,7 +57,8 @@ fn counts(name: &String, contrast: &Contrast, part: &Part, jobs: &Jobs) -> bool 
     ran.is_some_and(|ran| ran.account.typical(Counter::Flushes).is_some())
 }
 
-/// What differs in what was asked for and in the machine, and what differs in what was counted.
+/// The differences in what was asked for and in the machine, and the differences in what was
+/// counted.
 fn compared(
     case: &Case,
     contrast: &Contrast,
@@ -70,7 +71,7 @@ fn compared(
         let run = run.ok_or_else(|| format!("there is no run {name}"))?;
         let (program, ran) = (jobs.program(&run.chosen), jobs.on_target(run, target)?);
         let saved = Saved::of(program, target, ran).map_err(|error| error.to_string())?;
-        // What is set in page tables only the model tells.
+        // Only the model shows what is set in page tables.
         let set = match Spec::parse(target).map_err(|error| error.to_string())? {
             Spec::Model(row) => jobs.set(&run.chosen, target, &row)?,
             _ => Set::new(),
@@ -80,7 +81,7 @@ fn compared(
     let (first, second) = (side(&case.runs[0])?, side(&case.runs[1])?);
     let differences = differences(&first.0, &second.0);
     let runs = differences.runs.into_iter().next().ok_or("nothing ran")?;
-    // The machine before the wishes: what it was set to decides.
+    // The machine comes before what was asked for, because the machine's settings decide.
     let conditions = runs.environment.into_iter().chain(differences.scenario).collect();
     let counted = runs.figures.into_iter().filter(Row::is_counted);
     let names: Vec<&&str> = first.1.keys().chain(second.1.keys()).collect();

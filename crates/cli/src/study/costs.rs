@@ -1,4 +1,5 @@
-//! Cost tables: the cycles of timed blocks of a real kernel, and what the model's own row counts in them.
+//! Cost tables: the cycles of timed blocks of a real kernel, and what the model's own row counts in
+//! them.
 
 use super::jobs::Jobs;
 use crate::memory::Memory;
@@ -14,11 +15,11 @@ use needless_scenario::study::{Costs, Part, Run, Sample, Term};
 
 /// A cost table with its report.
 pub struct Table {
-    /// What has a price.
+    /// The work that has a price.
     terms: Vec<Term>,
     /// The prices, if there are any.
     fitted: Option<Fitted>,
-    /// What is told of it.
+    /// The report on the table.
     pub result: CostsResult,
 }
 
@@ -58,7 +59,7 @@ impl Table {
         })
     }
 
-    /// The cycles of the timed blocks of a run's typical round in a row of the model.
+    /// The cycles of the timed blocks of a run's typical round, in a row of the model.
     pub fn predict(
         &self,
         program: &Program,
@@ -75,7 +76,7 @@ impl Table {
     }
 }
 
-/// Fits the prices, and says what they give for each sample.
+/// Fits the prices, and computes what they give for each sample.
 fn fit(
     costs: &Costs,
     part: &Part,
@@ -95,7 +96,7 @@ fn fit(
     let fitted = cost::fit(costs.terms.len(), &fitted_ones).map_err(|error| {
         let NoFit::Undetermined(term) = error;
         let name = costs.terms.get(term).map_or("", |term| term.name.as_str());
-        format!("the blocks do not tell the price of `{name}` from the others")
+        format!("the blocks do not separate the price of `{name}` from the others")
     })?;
     let result = |(sample, timed): (&Sample, &Timed)| SampleResult {
         name: sample.name.clone(),
@@ -107,8 +108,8 @@ fn fit(
     Ok((fitted, samples))
 }
 
-/// A block with its cycles, and what the model's own row for the kernel counts in it. Only a run that equals that row
-/// in every round can be taken apart like this.
+/// A block with its cycles, and what the model's own row for the kernel counts in it. Only a run
+/// that equals that row in every round can be split up like this.
 fn timed(
     costs: &Costs,
     sample: &Sample,
@@ -143,14 +144,14 @@ fn counts(terms: &[Term], counters: &Counters) -> Result<Vec<f64>, String> {
     cost::occurrences(&terms, counters).map_err(|error| error.to_string())
 }
 
-/// What is counted in the timed blocks of a row's typical round.
+/// What the timed blocks of a row's typical round count.
 fn blocks(
     program: &Program,
     row: &KernelRow,
     memory: Memory,
     progress: &Progress,
 ) -> Result<Vec<Counters>, String> {
-    let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+    let mut runs = Runs { memory, progress, keep: Keep::default(), events: None, tlbs: Vec::new() };
     let account = runs.kinds(program, row).map_err(|error| error.to_string())?;
     let typical = account.typical_kind().map_or(0, |kind| kind.index);
     runs.keep.round = Some(typical);
@@ -158,7 +159,7 @@ fn blocks(
     let round = modelled.run.rounds.first();
     let blocks = round.map(|round| cost::measured(program, round)).unwrap_or_default();
     match blocks.is_empty() {
-        true => Err("the scenario has no `measure`".to_owned()),
+        true => Err("the scenario has no `measure` block".to_owned()),
         false => Ok(blocks),
     }
 }

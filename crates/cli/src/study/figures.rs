@@ -1,4 +1,5 @@
-//! Figures: published, stated, shown by runs, or computed from others; and the relations between them.
+//! Figures, which are published, stated, shown by runs or computed from others, and the relations
+//! between them.
 
 use super::aging::{self, Pass};
 use super::costs::Table;
@@ -27,12 +28,12 @@ use std::collections::BTreeSet;
 
 /// The figures of a part.
 pub struct Figures {
-    /// Those that are published or stated and that the part uses, then its own.
+    /// The published and stated figures that the part uses, then the part's own.
     pub all: Vec<FigureResult>,
 }
 
 impl Figures {
-    /// Works out the figures, in the order of the text.
+    /// Computes the figures, in the order of the text.
     pub fn of(
         study: &Study,
         part: &Part,
@@ -200,7 +201,8 @@ fn origin(from: &From) -> String {
     }
 }
 
-/// What only the model shows, of a run that took place there; `None` if it is something else.
+/// A value that only the model shows, for a run on a row of the model. `None` if `what` is
+/// something else.
 fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<f64>, String> {
     let pass = match what {
         Shown::Updates
@@ -254,7 +256,8 @@ fn in_model(what: Shown, run: &Run, target: &str, jobs: &Jobs) -> Result<Option<
     Ok(Some(last.iter().map(count).sum::<u64>() as f64))
 }
 
-/// Entries of which processors set a bit in the first round that counts: not while a fault is served.
+/// The entries in which processors set a bit in the first round that counts. Bits set while a fault
+/// is handled do not count.
 fn updates(program: &Program, row: &KernelRow, bit: fn(PresentPte) -> bool) -> Result<f64, String> {
     let options = SimOptions { pte_events: true, ..SimOptions::default() };
     let run = sim::run(program, row, &options).map_err(|error| error.to_string())?;
@@ -275,8 +278,8 @@ fn updates(program: &Program, row: &KernelRow, bit: fn(PresentPte) -> bool) -> R
     Ok(f64::from(updates))
 }
 
-/// Entries that the kernel set in the first round that counts, by what they hold. The round is looked at where it is: it
-/// may have millions of events.
+/// The entries that the kernel set in the first round that counts, by their contents. The round is
+/// read in place, because it may have millions of events.
 pub(super) fn entries(program: &Program, row: &KernelRow) -> Result<Set, String> {
     let options = SimOptions { pte_events: true, ..SimOptions::default() };
     let mut set: Option<Set> = None;
@@ -294,10 +297,11 @@ pub(super) fn entries(program: &Program, row: &KernelRow) -> Result<Set, String>
     set.ok_or_else(|| "there is no round".to_owned())
 }
 
-/// The name of markers among entries that were set.
+/// The name of markers among the entries that were set.
 const MARKERS: &str = "entries set: markers";
 
-/// What an entry holds that was set; `None`: it was cleared, or this is something else.
+/// The contents of an entry that was set. `None` if it was cleared, or if the event is something
+/// else.
 fn entry(kind: &EventKind) -> Option<&'static str> {
     let EventKind::Pte { new, .. } = kind else { return None };
     match new {
@@ -310,7 +314,7 @@ fn entry(kind: &EventKind) -> Option<&'static str> {
     }
 }
 
-/// What a run shows.
+/// The value that a run shows.
 fn shown(ran: &Ran, shown: Shown) -> Result<f64, String> {
     let unknown = |name: &str| {
         let reason = ran.account.unknown.get(name).map_or("not shown", String::as_str);

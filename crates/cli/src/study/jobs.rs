@@ -1,8 +1,10 @@
-//! What has to run: every scenario of the parts on every target that it is asked on, each pair once. A real kernel that
-//! is booted runs all of its scenarios in one boot.
+//! What has to run: every scenario of the parts on each of its targets, each pair once. A booted
+//! kernel runs all of its scenarios in one boot.
 
 use super::figures::entries;
-use super::trouble::{is_odd, is_other_run, passes, patiently, tell_if_busy};
+use super::trouble::{
+    is_other_run, passes, patiently, takes_its_place, tell_if_busy, worth_repeating,
+};
 use super::{LEFT_OUT, Only};
 use crate::failure::Failure;
 use crate::memory::Memory;
@@ -12,23 +14,24 @@ use crate::targets::{self, Spec};
 use needless_model::kernels::KernelRow;
 use needless_model::program::Program;
 use needless_report::compare::{Outcome, Ran, Target};
+use needless_report::style::count;
 use needless_scenario::study::{Chosen, From, On, Part, Run, Shown};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What came of every scenario on every target.
+/// The results of every scenario on every target.
 pub struct Jobs {
     programs: BTreeMap<String, Program>,
     results: BTreeMap<(String, String), Result<Ran, String>>,
-    /// What was odd the first time and came out right the second time.
+    /// What was wrong the first time, of runs that came out right the second time.
     odd: BTreeMap<(String, String), String>,
-    /// Targets that told nothing at all, for a reason that passes.
+    /// Targets that lost runs for a reason that passes; and how many, with the first reason.
     lost: Vec<(String, String)>,
-    /// What was set in page tables, of what somebody asked about.
+    /// The entries set in page tables, for runs that were asked about.
     set: RefCell<BTreeMap<(String, String), Result<Set, String>>>,
 }
 
-/// Page-table entries that the kernel sets in a round, by what they hold.
+/// The number of page-table entries that the kernel sets in a round, by their contents.
 pub type Set = BTreeMap<&'static str, u64>;
 
 /// A scenario with its values: `cow-reuse, pages=8, rounds 100`.
@@ -52,7 +55,7 @@ pub fn targets(parts: &[Part]) -> Vec<String> {
 }
 
 impl Jobs {
-    /// Runs all that the parts ask for, on the targets that are not left out.
+    /// Runs everything that the parts ask for, on the targets that are not left out.
     pub fn run(
         parts: &[Part],
         only: &Only,
@@ -74,7 +77,8 @@ impl Jobs {
             program.machine.thp = thp.or(program.machine.thp);
             jobs.programs.insert(label(&run.chosen), program);
         }
-        let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+        let mut runs =
+            Runs { memory, progress, keep: Keep::default(), events: None, tlbs: Vec::new() };
         // A bad target is reported before anything runs.
         let mut specs = Vec::new();
         for name in targets(parts) {
@@ -128,37 +132,19 @@ impl Jobs {
             }
         }
         let programs: Vec<Program> = fit.iter().map(|label| self.programs[label].clone()).collect();
-        let mut results = match spec {
-            Spec::Live(_) => {
-                let each = programs.iter().map(|program| live(spec, program, runs));
-                each.collect::<Result<Vec<_>, Failure>>()?
-            }
-            _ => spec.targets(&programs, runs)?,
-        };
-        let odd = results.iter().enumerate().filter_map(|(at, result)| Some((at, is_odd(result)?)));
-        let odd: Vec<(usize, String)> = odd.collect();
-        let again: Vec<Program> = odd.iter().map(|(at, _)| programs[*at].clone()).collect();
-        if !again.is_empty() {
-            runs.progress.now(&format!("{target}: {} once more", again.len()));
-            for ((at, what), second) in odd.into_iter().zip(spec.targets(&again, runs)?) {
-                if second.ran().is_some_and(|ran| ran.exact() == Some(true)) {
-                    self.odd.insert((target.to_owned(), fit[at].clone()), what);
-                    results[at] = second;
-                }
-            }
+        let mut results = on_target(spec, &programs, runs)?;
+        for (at, what) in repeat(spec, target, &programs, &mut results, runs)? {
+            self.odd.insert((target.to_owned(), fit[at].clone()), what);
         }
-        if !results.is_empty() && results.iter().all(passes) {
-            let reasons = results.iter().cloned().filter_map(|result| usable(result).err());
-            self.lost.extend(reasons.map(|reason| (target.to_owned(), reason)).next());
-        }
+        self.lost.extend(lost(&results).map(|lost| (target.to_owned(), lost)));
         for (label, result) in fit.into_iter().zip(results) {
             self.results.insert((target.to_owned(), label), usable(result));
         }
         Ok(())
     }
 
-    /// Runs once more what a part times on this kernel; whether anything of it was to be had. What could not be had
-    /// again stays as it was.
+    /// Runs once more what a part times on this kernel. Returns whether anything was measured
+    /// again. A result that could not be measured again stays.
     pub fn measure_again(
         &mut self,
         part: &Part,
@@ -166,7 +152,8 @@ impl Jobs {
         memory: Memory,
         progress: &Progress,
     ) -> Result<bool, Failure> {
-        let mut runs = Runs { memory, progress, keep: Keep::default(), events: None };
+        let mut runs =
+            Runs { memory, progress, keep: Keep::default(), events: None, tlbs: Vec::new() };
         let mut measured = false;
         for (run, target) in timed(part).into_iter().filter(|(_, target)| only.has(target)) {
             let spec = match Spec::parse(target) {
@@ -178,7 +165,7 @@ impl Jobs {
             if !matches!(self.results.get(&key), Some(Ok(_))) {
                 continue;
             }
-            progress.now(&format!("{target}: {} once more", key.1));
+            progress.now(&format!("{target}: {} again", key.1));
             if let Ok(again) = usable(live(&spec, &self.programs[&key.1], &mut runs)?) {
                 self.results.insert(key, Ok(again));
                 measured = true;
@@ -187,22 +174,22 @@ impl Jobs {
         Ok(measured)
     }
 
-    /// What was odd about a run the first time, if it was repeated.
+    /// What was wrong with a run the first time, if a second one took its place.
     pub fn odd(&self, chosen: &Chosen, on: &On) -> Option<&str> {
         self.odd.get(&(on.target.clone(), label(chosen))).map(String::as_str)
     }
 
-    /// Targets that told nothing at all for a reason that passes, with the reason.
+    /// The targets that lost runs for a reason that passes; and how many, with the first reason.
     pub fn lost(&self) -> &[(String, String)] {
         &self.lost
     }
 
-    /// A scenario as it runs.
+    /// The program that runs for a scenario.
     pub fn program(&self, chosen: &Chosen) -> &Program {
         &self.programs[&label(chosen)]
     }
 
-    /// What came of it on one of its targets, or why nothing did.
+    /// The result of a scenario on one of its targets, or the reason why there is none.
     pub fn result(&self, chosen: &Chosen, on: &On) -> Result<&Ran, String> {
         match self.results.get(&(on.target.clone(), label(chosen))) {
             Some(Ok(ran)) => Ok(ran),
@@ -211,7 +198,7 @@ impl Jobs {
         }
     }
 
-    /// What is set in page tables in a row of the model: found out once.
+    /// What a row of the model sets in page tables. It is computed once.
     pub fn set(&self, chosen: &Chosen, target: &str, row: &KernelRow) -> Result<Set, String> {
         let key = (target.to_owned(), label(chosen));
         if let Some(known) = self.set.borrow().get(&key) {
@@ -222,14 +209,15 @@ impl Jobs {
         set
     }
 
-    /// The same by the target's name.
+    /// The result of a run on the target of this name, or the reason why there is none.
     pub fn on_target(&self, run: &Run, target: &str) -> Result<&Ran, String> {
         let on = run.targets.iter().find(|on| on.target == target);
         self.result(&run.chosen, on.ok_or_else(|| format!("it does not run on {target}"))?)
     }
 }
 
-/// The runs of a part whose cycles its figures and prices rest on, with their targets, each once.
+/// The runs of a part, with their targets, whose cycles its figures and prices need. Each is listed
+/// once.
 fn timed(part: &Part) -> BTreeSet<(&str, &str)> {
     let shown = part.figures.iter().filter_map(|figure| match &figure.from {
         From::Run { run, target, shown: Shown::Cycles(_), .. } => {
@@ -243,7 +231,52 @@ fn timed(part: &Part) -> BTreeSet<(&str, &str)> {
     shown.chain(priced).collect()
 }
 
-/// A program on the running kernel, after any other live run.
+/// Runs programs on a target, in their order.
+fn on_target(
+    spec: &Spec,
+    programs: &[Program],
+    runs: &mut Runs<'_>,
+) -> Result<Vec<Target>, Failure> {
+    match spec {
+        Spec::Live(_) => programs.iter().map(|program| live(spec, program, runs)).collect(),
+        _ => spec.targets(programs, runs),
+    }
+}
+
+/// Repeats once the runs that are worth it, and puts a second run that came out right in the place
+/// of the first one. Returns the places, with what was wrong there the first time.
+fn repeat(
+    spec: &Spec,
+    target: &str,
+    programs: &[Program],
+    results: &mut [Target],
+    runs: &mut Runs<'_>,
+) -> Result<Vec<(usize, String)>, Failure> {
+    let wrong = results.iter().enumerate();
+    let mut wrong: Vec<(usize, String)> =
+        wrong.filter_map(|(at, result)| Some((at, worth_repeating(result)?))).collect();
+    if wrong.is_empty() {
+        return Ok(wrong);
+    }
+    let again: Vec<Program> = wrong.iter().map(|(at, _)| programs[*at].clone()).collect();
+    runs.progress.now(&format!("{target}: {} again", again.len()));
+    let mut seconds = on_target(spec, &again, runs)?.into_iter();
+    wrong.retain(|(at, _)| {
+        let right = seconds.next().filter(|second| takes_its_place(&results[*at], second));
+        right.map(|second| results[*at] = second).is_some()
+    });
+    Ok(wrong)
+}
+
+/// How many runs of a target showed nothing for a reason that passes, with the first reason: `2 of
+/// 9 runs: another live run is going on`.
+fn lost(results: &[Target]) -> Option<String> {
+    let lost: Vec<&Target> = results.iter().filter(|result| passes(result)).collect();
+    let reason = usable((*lost.first()?).clone()).err()?;
+    Some(format!("{} of {}: {reason}", lost.len(), count(results.len(), "run")))
+}
+
+/// Runs a program on the running kernel. Waits while another live run is going on.
 fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, Failure> {
     let progress = runs.progress;
     let run = || spec.target(program, runs).map(|(target, _)| target);
@@ -254,7 +287,8 @@ fn live(spec: &Spec, program: &Program, runs: &mut Runs<'_>) -> Result<Target, F
     patiently(progress, run, is_busy)
 }
 
-/// Why a target is no kernel yet: it is one of patches/, such as `kernel:5.10+retry-flush/arm64`.
+/// What to do about a target that is a kernel of patches/ and not built yet, such as
+/// `kernel:5.10+retry-flush/arm64`.
 fn not_built(target: &str) -> Option<String> {
     let name = target.strip_prefix("kernel:")?.split(',').next()?;
     let patched = name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('+');
@@ -266,7 +300,7 @@ fn has(run: &Run, target: &str) -> bool {
     run.targets.iter().any(|on| on.target == target)
 }
 
-/// A run that counts, or why there is none.
+/// A run that counts, or the reason why there is none.
 fn usable(target: Target) -> Result<Ran, String> {
     match target.outcome {
         Outcome::Unavailable { reason, help: None } => Err(reason),
@@ -275,5 +309,28 @@ fn usable(target: Target) -> Result<Ran, String> {
             Some(reason) => Err(format!("the run counts for nothing: {reason}")),
             None => Ok(*ran),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_live::LiveError;
+    use std::slice::from_ref;
+
+    fn unavailable(reason: &str) -> Target {
+        let outcome = Outcome::Unavailable { reason: reason.to_owned(), help: None };
+        Target { name: "live".to_owned(), remark: None, outcome }
+    }
+
+    #[test]
+    fn one_lost_run_is_enough_to_be_undecided() {
+        let busy = LiveError::Busy { holder: "process 7".to_owned() }.to_string();
+        let (passes, stays) = (unavailable(&busy), unavailable("no event can be recorded"));
+        assert_eq!(lost(&[]), None);
+        assert_eq!(lost(from_ref(&stays)), None);
+        assert_eq!(lost(from_ref(&passes)), Some(format!("1 of 1 run: {busy}")));
+        let some = [stays.clone(), passes.clone(), stays, passes];
+        assert_eq!(lost(&some), Some(format!("2 of 4 runs: {busy}")));
     }
 }

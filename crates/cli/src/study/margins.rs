@@ -1,14 +1,15 @@
-//! How far a stated figure may move before a relation fails that holds with it.
+//! How far a stated figure may move before a relation that holds with it fails.
 
 use super::figures::Figures;
 use needless_report::study::{Margin, Standing};
 use needless_scenario::study::{From, Part, Relation};
 
-/// By how much it is moved at a time, and how often: a hundred times as much, or as little, is the end.
+/// The factor of one move, and the number of moves. The end is a hundred times as much, or as
+/// little.
 const STEP: f64 = 1.01;
 const STEPS: i32 = 463;
 
-/// How far each of the figures that the relation names may move, by itself.
+/// How far each figure that the relation names may move, by itself.
 pub(super) fn of(figures: &Figures, part: &Part, relation: &Relation) -> Vec<Margin> {
     if figures.relation(relation).standing != Standing::Holds {
         return Vec::new();
@@ -31,7 +32,7 @@ pub(super) fn of(figures: &Figures, part: &Part, relation: &Relation) -> Vec<Mar
     relation.moves.iter().filter_map(margin).collect()
 }
 
-/// The figures with another value of one, and what is computed from it.
+/// The figures with another value for one of them, and with everything that is computed from it.
 fn moved(figures: &Figures, part: &Part, name: &str, value: f64) -> Figures {
     let mut moved = Figures { all: figures.all.clone() };
     moved.set(name, Ok(value));

@@ -1,4 +1,4 @@
-//! Running a study: its scenarios on its targets, its tests in the checker, and what that amounts to.
+//! Runs a study: its scenarios on its targets, its tests in the checker, and the figures of both.
 
 mod aging;
 mod checks;
@@ -20,24 +20,25 @@ use figures::Figures;
 use jobs::Jobs;
 use needless_model::program::{Op, OpKind};
 use needless_report::study::{
-    PartResult, RelationResult, RunResult, Standing, Studied, TargetResult,
+    NOT_DECIDED, PartResult, RelationResult, RunResult, Standing, Studied, TargetResult,
 };
 use needless_scenario::study::{Part, Run, Study};
 use std::time::Instant;
 use tiers::Machines;
 
-/// The word that stands for the checker among targets.
+/// The word for the checker among targets.
 const CHECKER: &str = "check";
 
-/// Why a target has nothing to say that was left out.
+/// Why a target that was left out has no result.
 const LEFT_OUT: &str = "left out by -t";
 
-/// Which targets are asked.
+/// The targets that are asked.
 #[derive(Clone, Debug, Default)]
 pub struct Only(Vec<String>);
 
 impl Only {
-    /// Those that words name: `live`, `kernel` for all of its kind, `kernel:6.12`, `check`; without words, all.
+    /// The targets that the words name: `live`, `kernel` for all of its kind, `kernel:6.12`,
+    /// `check`. Without words, all targets.
     pub fn new(words: &[String], study: &Study) -> Result<Only, Failure> {
         let only = Only(words.to_vec());
         let known = || jobs::targets(&study.parts).into_iter().chain([CHECKER.to_owned()]);
@@ -58,13 +59,13 @@ impl Only {
     }
 }
 
-/// Whether a word names a target: it is the target, or the kind that it is of.
+/// Whether a word names a target: it is the target, or the target's kind.
 fn names(word: &str, target: &str) -> bool {
     let rest = target.strip_prefix(word);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', ',']))
 }
 
-/// The parts that are asked for.
+/// The parts that were asked for.
 pub fn parts(study: &Study, part: Option<&str>) -> Result<Vec<Part>, Failure> {
     let Some(name) = part else { return Ok(study.parts.clone()) };
     let parts: Vec<Part> = study.parts.iter().filter(|part| part.name == name).cloned().collect();
@@ -92,7 +93,7 @@ pub fn run(
     for part in parts {
         let first = result(&study, part, &jobs, only, memory, progress)?;
         let fails = first.relations.iter().any(does_not);
-        // A figure that another program disturbed is no finding.
+        // If another program disturbed a figure, that is no finding.
         results.push(match fails && jobs.measure_again(part, only, memory, progress)? {
             true => twice(&first, result(&study, part, &jobs, only, memory, progress)?),
             false => first,
@@ -107,7 +108,7 @@ fn does_not(relation: &RelationResult) -> bool {
     matches!(relation.standing, Standing::DoesNot(_))
 }
 
-/// The second result. What did not hold in one of both only is not decided.
+/// The second result. What failed in only one of the two is undecided.
 fn twice(first: &PartResult, second: PartResult) -> PartResult {
     let relations = first.relations.iter().zip(second.relations).map(|(first, second)| {
         let once = match (does_not(first), does_not(&second)) {
@@ -119,13 +120,13 @@ fn twice(first: &PartResult, second: PartResult) -> PartResult {
             (true, false) => "first",
             (false, true) => "second",
         };
-        let reason = format!("not decided: measured twice, it did not hold the {once} time only");
+        let reason = format!("{NOT_DECIDED}, it did not hold the {once} time only");
         RelationResult { standing: Standing::NotHere(reason), ..second }
     });
     PartResult { relations: relations.collect(), ..second }
 }
 
-/// What came of a part.
+/// The result of a part.
 fn result(
     study: &Study,
     part: &Part,

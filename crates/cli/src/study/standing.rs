@@ -1,4 +1,4 @@
-//! Whether a target shows what is expected of it, and whether it finds what it has to.
+//! Whether a target shows what is expected of it, and whether it finds what it has to find.
 
 use needless_model::counters::Counter;
 use needless_model::run::Round;
@@ -7,7 +7,7 @@ use needless_report::stats::median;
 use needless_report::study::{Count, RelationResult, RunResult, Standing, TargetResult};
 use needless_scenario::study::{Finding, On, Run};
 
-/// The counters of which something is expected somewhere.
+/// The counters for which some target has an expectation.
 pub fn counters(run: &Run) -> Vec<Counter> {
     let expected = run.targets.iter().flat_map(|on| &on.expected);
     let expected: Vec<Counter> =
@@ -15,7 +15,7 @@ pub fn counters(run: &Run) -> Vec<Counter> {
     Counter::ALL.iter().copied().filter(|counter| expected.contains(counter)).collect()
 }
 
-/// What came of a target; `timed` says whether its cycles are those of one `measure` block.
+/// The result of a target. `timed` says whether its cycles are those of one `measure` block.
 pub fn target(
     on: &On,
     result: Result<&Ran, String>,
@@ -76,7 +76,8 @@ fn count(counter: Counter, expected: Option<u64>, ran: Option<&Ran>) -> Count {
     }
 }
 
-/// The invalidations that an emulator saw in most rounds, of all forms; `None`: nothing counted them.
+/// The TLB invalidations that an emulator saw in most rounds, of all forms. `None` if nothing
+/// counted them.
 pub fn tlbi(ran: &Ran) -> Option<u64> {
     let executed = |round: &Round| {
         let phases = round.instructions.iter().flatten();
@@ -89,14 +90,15 @@ pub fn tlbi(ran: &Ran) -> Option<u64> {
     counts.iter().copied().max_by_key(|count| often(count))
 }
 
-/// `(6, 18)` of `6.18.44-amd64`.
+/// The series of a release: `(6, 18)` of `6.18.44-amd64`.
 fn series(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     (next(), next())
 }
 
-/// A model has to count what is expected; a real kernel has to equal its own row as well.
+/// Judges a run. A model row has to count what is expected; a real kernel also has to equal its own
+/// row.
 fn standing(ran: &Ran, expected: &[(Counter, u64)]) -> Option<Standing> {
     if let Some(reason) = expected.iter().find_map(|(counter, n)| differs(ran, *counter, *n)) {
         return Some(reason);
@@ -114,7 +116,7 @@ fn standing(ran: &Ran, expected: &[(Counter, u64)]) -> Option<Standing> {
             agreement.final_pages.len(),
             reference.row
         )),
-        // What is expected was counted in every round.
+        // Every expectation was counted in every round.
         (None, _) if !expected.is_empty() => Standing::Holds,
         (None, Some(reason)) => Standing::NotHere(format!("not decided: {reason}")),
         (None, None) => Standing::NotHere(format!(
@@ -124,7 +126,7 @@ fn standing(ran: &Ran, expected: &[(Counter, u64)]) -> Option<Standing> {
     })
 }
 
-/// Why a counter is not as expected in every round, or cannot be told.
+/// Why a counter is not as expected in every round, or is not known.
 fn differs(ran: &Ran, counter: Counter, expected: u64) -> Option<Standing> {
     let name = counter.name().replace('_', " ");
     let spread = ran.account.spread(counter).filter(|spread| spread.of == ran.account.total);

@@ -6,7 +6,7 @@ use needless_report::stats::median;
 use needless_report::study::{TableResult, TableRow};
 use needless_scenario::study::{Part, Run, Table};
 
-/// The part's tables, one for each target that any of a table's runs names.
+/// The part's tables: one for each target that any of a table's runs names.
 pub(super) fn all(part: &Part, jobs: &Jobs) -> Vec<TableResult> {
     part.tables.iter().flat_map(|table| of(table, part, jobs)).collect()
 }
@@ -30,7 +30,7 @@ fn of(table: &Table, part: &Part, jobs: &Jobs) -> Vec<TableResult> {
     targets.into_iter().map(on_target).filter(|table| !nothing(table)).collect()
 }
 
-/// Whether nothing ran there.
+/// Whether nothing ran on the table's target.
 fn nothing(table: &TableResult) -> bool {
     table.rows.iter().all(|row| row.counts.is_err())
 }

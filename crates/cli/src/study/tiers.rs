@@ -1,4 +1,4 @@
-//! Machines with fast and slow memory: each is run once, as many side by side as there are processors.
+//! Machines with fast and slow memory. Each runs once, as many at a time as there are processors.
 
 use super::{LEFT_OUT, Only};
 use crate::output::Progress;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-/// What came of the machines of a part, by name.
+/// The results of a part's machines, by name.
 pub struct Machines(BTreeMap<String, (u32, Result<Counts, String>)>);
 
 impl Machines {
-    /// Runs them.
+    /// Runs the machines of a part.
     pub fn run(part: &Part, only: &Only, progress: &Progress) -> Machines {
         let wanted = |tiers: &&Tiers| only.has(&format!("model:{}", tiers.setup.row.name));
         let mut results: BTreeMap<_, _> = part
@@ -52,7 +52,7 @@ impl Machines {
         Machines(results)
     }
 
-    /// What a machine comes to in a second.
+    /// The rate that a machine reaches in one second.
     pub fn rate(&self, name: &str, rate: Rate) -> Result<f64, String> {
         let (scale, counts) =
             self.0.get(name).ok_or_else(|| format!("there is no machine {name}"))?;

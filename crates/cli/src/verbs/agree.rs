@@ -1,4 +1,4 @@
-//! `agree`: is the model right about real kernels?
+//! `agree`: compares the model with real kernels.
 
 use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
 use crate::args::{AgreeArgs, Draw, ResultFormat};
@@ -7,6 +7,7 @@ use crate::files::{Readers, can_write, can_write_into, write_text};
 use crate::interrupt;
 use crate::memory::Memory;
 use crate::output::{Output, Progress, tell, tell_laid_out};
+use crate::page::made;
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
@@ -15,6 +16,7 @@ use needless_model::kernels::KernelRow;
 use needless_report::agree::{
     Minimal, Standing, TargetAgreement, Totals, differences, document, json, text,
 };
+use needless_report::html;
 use needless_scenario::random::{Optional, Target};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -23,37 +25,37 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
-/// The most CPUs that a random scenario has.
+/// The largest number of CPUs that a random scenario has.
 const MOST_CPUS: usize = 3;
 
-/// `needless agree`
+/// Runs `needless agree`.
 pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     let specs = args.targets.iter().map(|name| Spec::parse(name));
     let specs = specs.collect::<Result<Vec<Spec>, Failure>>()?;
-    // Before anything is booted: what only the model runs is no difference.
+    // A scenario that only the model can run is refused before anything is booted: it is no
+    // difference.
     for name in &args.scenarios {
         let program = targets::program(name, &[], None)?;
         specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     }
     args.report.as_deref().map_or(Ok(()), can_write)?;
     args.keep.as_deref().map_or(Ok(()), can_write_into)?;
-    args.format.table().map_or(Ok(()), |_| output.takes_bytes())?;
+    let format = args.result.format;
+    let sink = output.to_as(args.result.output.as_deref(), format.table())?;
     let seeds = seeds_of(args)?;
     interrupt::listen();
     let mut agreements = on_all(&specs, args, *seeds.start())?;
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
     let kept = args.keep.as_deref().map_or(Ok(()), keeps);
-    match (args.format.table(), args.format) {
-        (Some(format), _) => {
-            let table = needless_tables::scenarios(&agreements)?;
-            output.bytes(&needless_tables::bytes(&table, format)?)?;
-        }
-        (None, ResultFormat::Json) => output.json(&json(&agreements))?,
+    match (format.table(), format) {
+        (Some(format), _) => sink.table(&needless_tables::scenarios(&agreements)?, format)?,
+        (None, ResultFormat::Json) => sink.json(&json(&agreements))?,
+        (None, ResultFormat::Html) => sink.result(&html::agree(&agreements, &made(&[])))?,
         (None, _) => {
-            output.result(&text(&agreements, output.style))?;
+            sink.result(&text(&agreements, sink.style()))?;
             let named = args.scenarios.first().map_or("cow-reuse", |name| name);
-            output.next(&format!("needless compare {named}"))?;
+            sink.next(&format!("needless compare {named}"))?;
         }
     }
     if let Some(status) = interrupt::asked() {
@@ -61,7 +63,7 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
         tell(&format!("interrupted: {}", so_far(&agreements, args)));
         return Ok(status);
     }
-    // What cannot be written, after all, is told when everything else has been.
+    // If the report cannot be written after all, that is reported after everything else.
     if let Some(path) = &args.report {
         let seeds = args.seeds.is_some().then_some(seeds);
         let text = document(&agreements, seeds, Timestamp::now());
@@ -76,7 +78,7 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
-/// What was found until the end was asked for.
+/// What was found until a signal asked for an end.
 fn so_far(agreements: &[TargetAgreement], args: &AgreeArgs) -> String {
     let Totals { run, differing, undecided, .. } =
         Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
@@ -85,7 +87,7 @@ fn so_far(agreements: &[TargetAgreement], args: &AgreeArgs) -> String {
     format!("{run} run on {targets}, {differing} differing, {undecided} undecided so far{report}")
 }
 
-/// The seeds of the random scenarios: as asked for, or those that come next in the file.
+/// The seeds of the random scenarios: those that were asked for, or the next ones of the file.
 fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     let most = u64::from(args.random.max(args.random_live).unwrap_or(0));
     let Some(path) = &args.seeds else {
@@ -93,7 +95,7 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     };
     if most == 0 {
         return Err(Failure::Usage {
-            message: "--seeds is for random scenarios, and none were asked for".into(),
+            message: "--seeds is for random scenarios, but none are asked for".into(),
             help: "add --random N".into(),
         });
     }
@@ -102,7 +104,7 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     let taken = taken.map_err(|source| match source.kind() {
         ErrorKind::InvalidData | ErrorKind::InvalidInput => Failure::Usage {
             message: format!("`{}` is no file of seeds: {source}", foreign::path(path)),
-            help: "--seeds names a file that `agree` wrote, or one that is not there yet".into(),
+            help: "--seeds takes a file that `agree` wrote, or the name of a new one".into(),
         },
         _ => Failure::File { path: path.clone(), source },
     })?;
@@ -110,7 +112,7 @@ fn seeds_of(args: &AgreeArgs) -> Result<RangeInclusive<u64>, Failure> {
     Ok(taken)
 }
 
-/// Every target: the running kernel alone, then the booted ones, several at a time.
+/// Runs on every target: the running kernel alone, then the booted ones, several at a time.
 fn on_all(specs: &[Spec], args: &AgreeArgs, seed: u64) -> Result<Vec<TargetAgreement>, Failure> {
     let is_live = |at: &usize| matches!(specs[*at], Spec::Live(_));
     let (live, booted): (VecDeque<usize>, VecDeque<usize>) = (0..specs.len()).partition(is_live);
@@ -143,7 +145,7 @@ fn open(name: &str, spec: &Spec) -> Result<Box<dyn RealTarget>, Failure> {
         Some(target) => target.map_err(|refusal| failure(refusal, name)),
         None => Err(Failure::Usage {
             message: format!("`{name}` is no real kernel"),
-            help: "hold the model against `live` or `kernel:6.12`; `compare` compares models"
+            help: "name a real kernel, as in `live` or `kernel:6.12`; `compare` takes model rows"
                 .into(),
         }),
     }
@@ -154,7 +156,7 @@ fn failure(refusal: Refusal, target: &str) -> Failure {
     Failure::Target { target: target.to_owned(), reason, help, status }
 }
 
-/// All scenarios on one real kernel.
+/// Runs all scenarios on one real kernel.
 fn on(name: &str, spec: &Spec, args: &AgreeArgs, seed: u64) -> Result<TargetAgreement, Failure> {
     let mut target = open(name, spec)?;
     let outcome = judged(&mut *target, args, seed);
@@ -177,6 +179,7 @@ fn judged(
         progress: &progress,
         keep: Keep::default(),
         events: None,
+        tlbs: Vec::new(),
     };
     let judged = agree::judge(target, &scenarios, &mut runs, &|| progress.done());
     let mut agreement = judged.map_err(|refusal| failure(refusal, &target.name()))?;
@@ -194,13 +197,13 @@ fn judged(
             many => format!(", {many} not applicable"),
         };
         tell(&format!("{name}: {run} run, {differing} differing, {undecided} undecided{lacking}"));
-        // The results come when all targets are done, which may be in an hour, or never.
+        // The results come when all targets are done, which may take an hour or never happen.
         tell_laid_out(|style| differences(&agreement, style));
     }
     Ok(agreement)
 }
 
-/// The scenarios asked for; without any every built-in one.
+/// The scenarios that were asked for; without any, every built-in one.
 fn scenarios(
     target: &dyn RealTarget,
     args: &AgreeArgs,
@@ -218,7 +221,7 @@ fn scenarios(
     named.chain((0..count).map(drawn)).collect()
 }
 
-/// What random scenarios are drawn for.
+/// The kernel and machine that random scenarios are drawn for.
 fn drawn_for(target: &dyn RealTarget, draw: Draw) -> Target {
     match draw {
         Draw::There => {
@@ -232,7 +235,8 @@ fn drawn_for(target: &dyn RealTarget, draw: Draw) -> Target {
     }
 }
 
-/// Writes the smallest scenario of every difference into `directory`, and each that could not be compared.
+/// Writes the smallest scenario of every difference into `directory`, and each scenario that could
+/// not be compared.
 fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure> {
     let failure = |source| Failure::File { path: directory.to_owned(), source };
     std::fs::create_dir_all(directory).map_err(failure)?;
@@ -257,7 +261,8 @@ fn keep(directory: &Path, agreement: &mut TargetAgreement) -> Result<(), Failure
     Ok(())
 }
 
-/// A target's or a scenario's name, which may be a path, as part of a file's: `kernel-6.12-cpus-3`.
+/// The name of a target or a scenario, which may be a path, as a part of a file name:
+/// `kernel-6.12-cpus-3`.
 fn file_name(name: &str) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
 }

@@ -1,4 +1,5 @@
-//! `bisect`: between which kernels something changed, of the archive or of a git tree.
+//! `bisect`: finds the two kernels between which something changed, of the archive or of a git
+//! tree.
 
 use super::program;
 use crate::args::{BisectArgs, Format};
@@ -15,7 +16,8 @@ use needless_report::bisect::{Bisection, Probe, Standing, document, text};
 use needless_report::expect::Expectation;
 use std::path::Path;
 
-/// `needless bisect`. What is not decided, for whatever reason, is 125: `git bisect run` passes over it.
+/// Runs `needless bisect`. The status is 125 for anything undecided: `git bisect run` passes over
+/// it.
 pub fn bisect(args: &BisectArgs, output: &Output) -> Result<u8, Failure> {
     let found = match &args.tree {
         Some(tree) => {
@@ -68,7 +70,7 @@ fn ends(args: &BisectArgs) -> Result<[KernelTarget; 2], Failure> {
         return Ok([good, bad]);
     }
     Err(Failure::Usage {
-        message: "the two kernels are to be booted differently".to_owned(),
+        message: "the two kernels would be booted differently".to_owned(),
         help: "give both the same options, as in kernel:6.1,cpus=3 and kernel:6.12,cpus=3"
             .to_owned(),
     })
@@ -78,7 +80,7 @@ fn end(name: &str, option: &str) -> Result<KernelTarget, Failure> {
     let refused = |what: String| {
         Failure::Usage {
         message: format!("{option} `{name}`: {what}"),
-        help: "name one as in kernel:6.12; `needless kernels list` shows them. With --tree name a revision".to_owned(),
+        help: "name a kernel, as in kernel:6.12 (`needless kernels list` shows them); with --tree, name a revision".to_owned(),
     }
     };
     match Spec::parse(name)? {
@@ -95,7 +97,7 @@ fn end(name: &str, option: &str) -> Result<KernelTarget, Failure> {
     }
 }
 
-/// What is looked for, in words.
+/// What the search looks for, in words.
 fn expected(args: &BisectArgs) -> String {
     match args.expect.is_empty() {
         true => "sequence".to_owned(),
@@ -103,7 +105,7 @@ fn expected(args: &BisectArgs) -> String {
     }
 }
 
-/// Looks among the archive's kernels; `None`: there is nothing to look for.
+/// Searches among the archive's kernels. `None` if there is nothing to search for.
 fn among_kernels(
     args: &BisectArgs,
     program: &Program,
@@ -115,7 +117,7 @@ fn among_kernels(
     if !are_what_they_are_called(args, &first, &last)? {
         return Ok(None);
     }
-    judge.progress.now("the archive's lists");
+    judge.progress.now("reading the archive's lists");
     let candidates = kernels::between(good, bad).map_err(bad_kernel)?;
     let mut probes: Vec<Option<Probe>> = vec![None; candidates.len()];
     let between = bisect::search(candidates.len(), |at| {
@@ -139,7 +141,8 @@ fn among_kernels(
     }))
 }
 
-/// Looks among the commits of a git tree, which may have merges: each time git says which commit tells most.
+/// Searches among the commits of a git tree, which may have merges. At each step git says which
+/// commit tells most.
 fn among_commits(
     args: &BisectArgs,
     program: &Program,
@@ -152,8 +155,8 @@ fn among_commits(
     let all = tree.between(&goods, &bad)?;
     if !all.contains(&bad) {
         return Err(Failure::Usage {
-            message: format!("{} has no commit that {} has not", args.bad, args.good),
-            help: "--bad has to be newer than --good; a commit that mends something is found with the opposite condition"
+            message: format!("{} has no commit that {} lacks", args.bad, args.good),
+            help: "--bad has to be newer than --good; to find a commit that fixes something, use the opposite condition"
                 .to_owned(),
         });
     }
@@ -191,8 +194,8 @@ fn among_commits(
     }))
 }
 
-/// Whether the ends are what they are called; if they are something else, that is told. An end that does not tell is
-/// a failure.
+/// Checks that the ends are what the user called them. If not, that is reported. An undecided end
+/// is a failure.
 fn are_what_they_are_called(args: &BisectArgs, good: &Probe, bad: &Probe) -> Result<bool, Failure> {
     for (end, option, wanted) in [(good, "--good", Standing::Good), (bad, "--bad", Standing::Bad)] {
         if end.verdict == wanted {

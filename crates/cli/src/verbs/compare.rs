@@ -8,7 +8,8 @@ use crate::args::{
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
-use crate::output::{Output, Progress, tell_failure};
+use crate::output::{Output, Progress, Sink, tell_failure};
+use crate::page::{made, quoted};
 use crate::runs::{Keep, Runs};
 use crate::spool::Spool;
 use crate::targets::{self, Spec};
@@ -18,14 +19,14 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
 use needless_report::saved::{self, Saved};
 use needless_report::stat::{SavedStat, stat_differences, stat_document, stat_text};
-use needless_report::{avoided, ci, json, notes};
+use needless_report::{avoided, ci, html, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
-/// No saved result is larger, in bytes.
+/// The largest size of a saved result, in bytes.
 const MOST_SAVED: u64 = 1 << 30;
 
-/// `needless run`
+/// Runs `needless run`.
 pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     if let Some(study) = study_named(args)? {
         return super::study::study(&study, output);
@@ -35,39 +36,45 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let table = args.format.table();
-    table.map_or(Ok(()), |_| output.takes_bytes())?;
-    let figures = args.format != ResultFormat::Text;
+    let format = args.result.format;
+    let sink = output.to_as(args.result.output.as_deref(), format.table())?;
+    let figures = format != ResultFormat::Text;
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, std::slice::from_ref(&spec), &with)?;
     if let (
         [Target { name, outcome: Outcome::Unavailable { reason, help }, .. }],
         ResultFormat::Text,
-    ) = (comparison.targets.as_slice(), args.format)
+    ) = (comparison.targets.as_slice(), format)
     {
         let (target, reason, help) = (name.clone(), reason.clone(), help.clone());
         return Err(Failure::Target { target, reason, help, status });
     }
-    match (table, args.format) {
-        (Some(format), _) => {
-            let table = needless_tables::rounds(&comparison)?;
-            output.bytes(&needless_tables::bytes(&table, format)?)?;
+    let scenario = &args.choice.scenario;
+    match (format.table(), format) {
+        (Some(format), _) => sink.table(&needless_tables::rounds(&comparison)?, format)?,
+        (None, ResultFormat::Json) => sink.json(&json::comparison(&comparison))?,
+        (None, ResultFormat::Html) => {
+            sink.result(&html::run(&comparison, &made(&[steps(scenario, named)])))?
         }
-        (None, ResultFormat::Json) => output.json(&json::comparison(&comparison))?,
         (None, _) => {
-            output.result(&needless_report::run::text(
-                &comparison,
-                output.style,
-                args.detail.detail(),
-            ))?;
-            output.next(&format!("needless explain {} -t {named}", args.choice.scenario))?;
+            let detail = args.detail.detail();
+            sink.result(&needless_report::run::text(&comparison, sink.style(), detail))?;
+            sink.next(&format!("needless explain {scenario} -t {named}"))?;
         }
     }
     write_events(spool, &comparison)?;
     Ok(status)
 }
 
-/// What is asked of a study, if it is one that is named and no scenario: all of it runs, on the target or on all of them.
+/// What shows one round step by step.
+fn steps(scenario: &str, target: &str) -> (&'static str, String) {
+    let [scenario, target] = [scenario, target].map(quoted);
+    let command = format!("needless explain {scenario} -t {target} --format html -o explain.html");
+    ("One round, step by step", command)
+}
+
+/// The study to run, if the name is that of a study and not of a scenario. All of the study runs,
+/// on the named target or on all of its targets.
 fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     let ScenarioChoice { scenario: name, settings, rounds } = &args.choice;
     let is_study = study::ALL.iter().any(|study| study.name == name);
@@ -77,32 +84,33 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
     if !settings.is_empty() || rounds.is_some() || args.events.is_some() {
         return Err(Failure::Usage {
             message: format!("`{name}` is a study, whose runs have their own values"),
-            help: "leave --set, --rounds and --events out; `needless study` lists the studies"
+            help: "leave out --set, --rounds and --events; `needless study` lists the studies"
                 .into(),
         });
     }
     Ok(Some(StudyArgs {
         size: None,
         study: Some(name.clone()),
-        verbose: false,
+        verbose: args.detail.verbose,
         part: None,
         targets: args.target.iter().cloned().collect(),
-        output: None,
+        output: args.result.output.clone(),
         memory: args.memory,
-        format: match args.format {
+        format: match args.result.format {
             ResultFormat::Text => StudyFormat::Text,
             ResultFormat::Json => StudyFormat::Json,
+            ResultFormat::Html => StudyFormat::Html,
             ResultFormat::Parquet | ResultFormat::Arrow => {
                 return Err(Failure::Usage {
-                    message: format!("`{name}` is a study, whose answer is no table"),
-                    help: "take --format json, or run one of its scenarios".into(),
+                    message: format!("`{name}` is a study, whose answer is not a table"),
+                    help: "use --format json, or run one of its scenarios".into(),
                 });
             }
         },
     }))
 }
 
-/// `needless compare`
+/// Runs `needless compare`.
 pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     let outcome = compare_all(args, output);
     if !args.git_bisect {
@@ -118,16 +126,17 @@ pub fn compare(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     })
 }
 
-/// Two saved results.
+/// Compares two saved results.
 fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8, Failure> {
     let paths = [Path::new(&args.choice.scenario), other];
-    if let Some(status) = compare_stat(args, paths, output)? {
+    let sink = output.to(args.output.as_deref())?;
+    if let Some(status) = compare_stat(args, paths, &sink)? {
         return Ok(status);
     }
     if args.per.is_some() {
         return Err(Failure::Usage {
             message: "`--per` is for two results of `needless stat`".into(),
-            help: "leave --per out: results of scenarios are per round already".into(),
+            help: "leave out --per: results of scenarios are per round already".into(),
         });
     }
     let [first, second] = [saved(paths[0])?, saved(paths[1])?];
@@ -135,28 +144,29 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     let names = paths.map(foreign::path);
     let names = [names[0].as_str(), names[1].as_str()];
     match args.format {
-        CompareFormat::Json => output.json(&saved::document(&differences, names))?,
-        CompareFormat::Text => output.result(&saved::text(&differences, names, output.style))?,
+        CompareFormat::Json => sink.json(&saved::document(&differences, names))?,
+        CompareFormat::Text => sink.result(&saved::text(&differences, names, sink.style()))?,
         CompareFormat::Junit
         | CompareFormat::Tap
+        | CompareFormat::Html
         | CompareFormat::Parquet
         | CompareFormat::Arrow => {
             return Err(Failure::Usage {
                 message: "saved results are compared as text or as JSON".into(),
-                help: "leave --format out, or write --format json".into(),
+                help: "leave out --format, or use --format json".into(),
             });
         }
     }
     Ok(EXPECTED)
 }
 
-/// Two results of `needless stat`; none if they are something else.
+/// Compares two results of `needless stat`. `None` if they are something else.
 fn compare_stat(
     args: &CompareArgs,
     paths: [&Path; 2],
-    output: &Output,
+    sink: &Sink<'_>,
 ) -> Result<Option<u8>, Failure> {
-    // What cannot be read is told by whoever reads it as a result of `run` or `compare`.
+    // A file that cannot be read is reported when it is read as a result of `run` or `compare`.
     let text = |path: &Path| needless_files::read_text(path, MOST_SAVED).unwrap_or_default();
     let read = |path: &Path| SavedStat::read(&text(path));
     let (before, after) = match paths.map(read) {
@@ -165,8 +175,8 @@ fn compare_stat(
         [before, _] => {
             let odd = foreign::path(paths[usize::from(before.is_some())]);
             return Err(Failure::Usage {
-                message: format!("`{odd}` is no result of `needless stat`, and the other file is"),
-                help: "save both by `needless stat --format json -o FILE -- COMMAND`".into(),
+                message: format!("`{odd}` is no result of `needless stat`, but the other file is"),
+                help: "save both with `needless stat --format json -o FILE -- COMMAND`".into(),
             });
         }
     };
@@ -174,15 +184,16 @@ fn compare_stat(
     let names = paths.map(foreign::path);
     let names = [names[0].as_str(), names[1].as_str()];
     match args.format {
-        CompareFormat::Json => output.json(&stat_document(&differences, names))?,
-        CompareFormat::Text => output.result(&stat_text(&differences, names, output.style))?,
+        CompareFormat::Json => sink.json(&stat_document(&differences, names))?,
+        CompareFormat::Text => sink.result(&stat_text(&differences, names, sink.style()))?,
         CompareFormat::Junit
         | CompareFormat::Tap
+        | CompareFormat::Html
         | CompareFormat::Parquet
         | CompareFormat::Arrow => {
             return Err(Failure::Usage {
                 message: "results of `stat` are compared as text or as JSON".into(),
-                help: "leave --format out, or write --format json".into(),
+                help: "leave out --format, or use --format json".into(),
             });
         }
     }
@@ -192,7 +203,7 @@ fn compare_stat(
 fn saved(path: &Path) -> Result<Saved, Failure> {
     let cannot = |reason: String| Failure::Usage {
         message: format!("cannot compare `{}`: {reason}", foreign::path(path)),
-        help: "save results by `needless compare SCENARIO -t live --format json > a.json`".into(),
+        help: "save results with `needless compare SCENARIO -t live --format json > a.json`".into(),
     };
     let text =
         needless_files::read_text(path, MOST_SAVED).map_err(|error| cannot(error.to_string()))?;
@@ -209,9 +220,9 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     };
     if args.expect.contains(&Expectation::Exact) && !specs.iter().any(Spec::is_real) {
         return Err(Failure::Usage {
-            message: "`--expect` compares real kernels with their model rows, and no target is one"
+            message: "`--expect` compares real kernels with model rows, but no target is a real kernel"
                 .into(),
-            help: "add `-t live`, or `-t kernel:6.12`; or name a condition, as in --expect 'shootdowns<=2'"
+            help: "add `-t live` or `-t kernel:6.12`, or name a condition, as in --expect 'shootdowns<=2'"
                 .into(),
         });
     }
@@ -222,15 +233,16 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
     let table = args.format.table();
-    table.map_or(Ok(()), |_| output.takes_bytes())?;
-    let figures = args.format == CompareFormat::Json || table.is_some();
+    let sink = output.to_as(args.output.as_deref(), table)?;
+    let figures =
+        matches!(args.format, CompareFormat::Json | CompareFormat::Html) || table.is_some();
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, &specs, &with)?;
     let cases = match args.expect.is_empty() && figures {
         true => Vec::new(),
         false => expect::cases(&comparison, &args.expect),
     };
-    print(args, &comparison, &cases, &specs, output)?;
+    print(args, &comparison, &cases, &specs, &sink)?;
     write_events(spool, &comparison)?;
     Ok(if status == EXPECTED { standing(&cases) } else { status })
 }
@@ -240,23 +252,26 @@ fn print(
     comparison: &Comparison,
     cases: &[Case<'_>],
     specs: &[Spec],
-    output: &Output,
+    sink: &Sink<'_>,
 ) -> Result<(), Failure> {
     let name = &comparison.program.name;
-    match (args.format.table(), args.format) {
-        (Some(format), _) => {
-            let table = needless_tables::rounds(comparison)?;
-            output.bytes(&needless_tables::bytes(&table, format)?)
+    let scenario = &args.choice.scenario;
+    let target = || specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]).name();
+    match (table, args.format) {
+        (Some(format), _) => sink.table(&needless_tables::rounds(comparison)?, format),
+        (None, CompareFormat::Json) => sink.json(&json::expected(comparison, cases)),
+        (None, CompareFormat::Junit) => sink.result(&ci::junit(name, cases).map_err(no_xml)?),
+        (None, CompareFormat::Tap) => sink.result(&ci::tap(name, cases)),
+        (None, CompareFormat::Html) => {
+            let safe = "Whether what kernels do is safe: every litmus test in every interleaving";
+            let next = [steps(scenario, &target()), (safe, "needless check --catalogue".into())];
+            sink.result(&html::compare(comparison, cases, &made(&next)))
         }
-        (None, CompareFormat::Json) => output.json(&json::expected(comparison, cases)),
-        (None, CompareFormat::Junit) => output.result(&ci::junit(name, cases).map_err(no_xml)?),
-        (None, CompareFormat::Tap) => output.result(&ci::tap(name, cases)),
         (None, _) => {
-            let text = notes::text(comparison, output.style, args.detail.detail());
-            let text = text + &expect::text(cases, output.style);
-            output.result(&text)?;
-            let target = specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]);
-            output.next(&format!("needless explain {} -t {}", args.choice.scenario, target.name()))
+            let text = notes::text(comparison, sink.style(), args.detail.detail());
+            let text = text + &expect::text(cases, sink.style());
+            sink.result(&text)?;
+            sink.next(&format!("needless explain {scenario} -t {}", target()))
         }
     }
 }
@@ -265,8 +280,8 @@ fn no_xml(what: String) -> Failure {
     Failure::Stream { stream: "standard output", source: std::io::Error::other(what) }
 }
 
-/// The exit status that tells what came of what was expected: what is not as expected comes before what is not
-/// decided.
+/// The exit status for expectations. One that is not met takes precedence over one that is
+/// undecided.
 fn standing(cases: &[Case<'_>]) -> u8 {
     let any = |wanted: fn(&Verdict) -> bool| cases.iter().any(|case| wanted(&case.verdict));
     if any(|verdict| matches!(verdict, Verdict::Missed(_))) {
@@ -278,7 +293,7 @@ fn standing(cases: &[Case<'_>]) -> u8 {
     }
 }
 
-/// How runs are made.
+/// The options of the runs.
 struct With<'a> {
     /// Whether every round's figures are printed.
     figures: bool,
@@ -286,7 +301,7 @@ struct With<'a> {
     memory: MemoryArgs,
 }
 
-/// Runs the program on every target; the status is that of the first that could not run.
+/// Runs the program on every target. The status is that of the first target that could not run.
 fn compared(
     program: Program,
     specs: &[Spec],
@@ -297,8 +312,9 @@ fn compared(
     let mut runs = Runs {
         memory: Memory::new(with.memory.max_memory),
         progress: &progress,
-        keep: Keep { figures, round: None, choices: false },
+        keep: Keep { figures, ..Keep::default() },
         events: with.events.as_deref().map(Spool::new).transpose()?,
+        tlbs: Vec::new(),
     };
     let mut status = EXPECTED;
     let mut results = Vec::new();

@@ -9,7 +9,7 @@ use needless_report::SCHEMA_VERSION;
 use needless_report::doctor::{json as document, text};
 use serde_json::json;
 
-/// `needless doctor`
+/// Runs `needless doctor`.
 pub fn doctor(args: &DoctorArgs, output: &Output) -> Result<u8, Failure> {
     if args.clean {
         return clean(args.format.format, output);
@@ -25,7 +25,7 @@ pub fn doctor(args: &DoctorArgs, output: &Output) -> Result<u8, Failure> {
     Ok(EXPECTED)
 }
 
-/// `needless doctor --clean`
+/// Runs `needless doctor --clean`.
 fn clean(format: Format, output: &Output) -> Result<u8, Failure> {
     let Undone { done, failed } = leftovers::clean();
     let lines = match format {
@@ -48,8 +48,8 @@ fn clean(format: Format, output: &Output) -> Result<u8, Failure> {
         target: "live".to_owned(),
         reason: format!("still there: {what}: {error}"),
         help: Some(match refused {
-            true => "run it as root".to_owned(),
-            false => "try again when nothing uses it any more".to_owned(),
+            true => "run the command as root".to_owned(),
+            false => "try again when nothing uses it".to_owned(),
         }),
         status: if refused { NOT_PERMITTED } else { OTHER },
     })

@@ -8,7 +8,7 @@ use needless_guest::{Arch, BuildOrder, Built, FetchError, Kernel};
 use needless_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
-/// `needless kernels`
+/// Runs `needless kernels`.
 pub fn kernels(verb: &KernelsVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         KernelsVerb::List { arch, format } => list(*arch, format.format, output)?,
@@ -87,7 +87,7 @@ fn cached_line(kernel: &Kernel, output: &Output) -> String {
     let packages = output.style.dim(manifest.packages_text());
     let unchecked = match kernel.is_checkable() {
         true => String::new(),
-        false => output.style.warn("; not checked for damage: fetch it again"),
+        false => output.style.warn("; cannot be checked for damage: fetch it again"),
     };
     let line = format!("  {:10} {}  {packages}{unchecked}", manifest.name, manifest.release);
     output.style.wrap(&line, 13) + "\n"

@@ -1,4 +1,4 @@
-//! `completions` and `man`: made from the command's declaration.
+//! `completions` and `man`: both are made from the command's declaration.
 
 use crate::args::Cli;
 use crate::failure::{EXPECTED, Failure};
@@ -8,7 +8,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::{Man, roff};
 use std::path::Path;
 
-/// `needless completions`
+/// Runs `needless completions`.
 pub fn completions(shell: clap_complete::Shell, output: &Output) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "needless", &mut script);
@@ -16,7 +16,7 @@ pub fn completions(shell: clap_complete::Shell, output: &Output) -> Result<u8, F
     Ok(EXPECTED)
 }
 
-/// `needless man`
+/// Runs `needless man`.
 pub fn man(directory: Option<&Path>, output: &Output) -> Result<u8, Failure> {
     let mut command = Cli::command();
     command.build();
@@ -27,18 +27,18 @@ pub fn man(directory: Option<&Path>, output: &Output) -> Result<u8, Failure> {
     Ok(EXPECTED)
 }
 
-/// The pages of a command and of all verbs below it: `needless-kernels-fetch.1`.
+/// Writes the pages of a command and of all verbs below it: `needless-kernels-fetch.1`.
 fn pages(command: &Command, directory: &Path) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let path = directory.join(format!("{name}.1"));
     let text = page(command);
     write_text(&path, Readers::Usual, &text)?;
-    // `help` has the tree of all verbs below it once more.
+    // `help` repeats the tree of all verbs below it.
     let mut verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help");
     verbs.try_for_each(|verb| pages(verb, directory))
 }
 
-/// A manual page, its examples where such pages have them: before the options.
+/// A manual page. Its examples are where such pages have them: before the options.
 fn page(command: &Command) -> String {
     let man = Man::new(command.clone());
     let mut page = Vec::new();

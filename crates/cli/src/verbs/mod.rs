@@ -1,4 +1,4 @@
-//! The verbs: each reads its arguments, asks targets, prints a report, gives an exit status.
+//! The verbs. Each reads its arguments, asks targets, prints a report and returns an exit status.
 
 pub mod agree;
 pub mod bisect;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::targets;
 use needless_model::program::Program;
 
-/// The scenario that the arguments name, made ready to run.
+/// The program of the scenario that the arguments name.
 fn program(choice: &ScenarioChoice) -> Result<Program, Failure> {
     targets::program(&choice.scenario, &choice.settings, choice.rounds)
 }

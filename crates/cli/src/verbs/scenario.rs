@@ -16,7 +16,7 @@ use needless_scenario::random::Target;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// `needless scenario`
+/// Runs `needless scenario`.
 pub fn scenario(verb: &ScenarioVerb, output: &Output) -> Result<u8, Failure> {
     match verb {
         ScenarioVerb::List(FormatArgs { format }) => list(*format, output)?,
@@ -53,7 +53,8 @@ fn size(program: &Program) -> String {
 }
 
 fn list(format: Format, output: &Output) -> Result<(), Failure> {
-    // Nothing is parsed to list: texts give their first doc line, aliases what they stand for.
+    // Nothing is parsed to list scenarios: texts give their first doc line, aliases the text that
+    // they name.
     let texts = builtin::ALL
         .iter()
         .chain(builtin::OF_STUDIES)
@@ -97,8 +98,8 @@ fn format(name: &str, write: bool, output: &Output) -> Result<(), Failure> {
     }
     if name == STANDARD_INPUT {
         return Err(Failure::Usage {
-            message: "standard input is no file that `--write` could change".to_owned(),
-            help: "leave out --write: the result is printed".to_owned(),
+            message: "--write cannot change standard input".to_owned(),
+            help: "leave out --write to print the result".to_owned(),
         });
     }
     if builtin::find(name).is_some() {

@@ -1,20 +1,22 @@
-//! `stat`: a command or a process on this kernel.
+//! `stat`: watches a command or a process on this kernel.
 
 use crate::args::{Cpus, FailOn, StatArgs, StatFormat};
 use crate::failure::{DIFFERENCE, EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
 use crate::files::{Readers, can_write, write_text, write_whole};
 use crate::output::{Output, Progress, json_text};
+use crate::page::made;
 use crate::perfetto::Drawing;
 use crate::targets;
 use needless_live::limits;
 use needless_model::foreign;
+use needless_report::html;
 use needless_report::stat::{Stat, json, openmetrics, text};
 use needless_watch::signals::Signals;
 use needless_watch::tracepoints::Extent;
 use needless_watch::{Missing, Observation, Options, Target, WatchError, child, watch};
 use std::process::Command;
 
-/// `needless stat`
+/// Runs `needless stat`.
 pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
     let target = match (args.pid, args.all || args.victims.is_some()) {
         (Some(pid), _) => Target::Process(pid),
@@ -22,10 +24,16 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         (None, false) => Target::Command,
     };
     if args.format == StatFormat::Openmetrics && args.repeat > 1 {
-        let message = "OpenMetrics is one sample, and there are to be several runs".to_owned();
+        let message = "OpenMetrics holds one sample, but -r asks for several runs".to_owned();
         return Err(Failure::Usage {
             message,
-            help: "leave out -r, or take --format json".to_owned(),
+            help: "leave out -r, or use --format json".to_owned(),
+        });
+    }
+    if args.format == StatFormat::Html && args.output.is_none() && !args.command.is_empty() {
+        return Err(Failure::Usage {
+            message: "a page would go to standard error, beside what the command writes".into(),
+            help: "name a file with -o, as in --format html -o stat.html".into(),
         });
     }
     if args.format.table().is_some() && args.output.is_none() {
@@ -46,7 +54,7 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
     if args.output.is_some() && args.output == args.perfetto {
         return Err(Failure::Usage {
             message: "the report and the trace cannot be the same file".into(),
-            help: "name two files with --output and --perfetto".into(),
+            help: "name different files with --output and --perfetto".into(),
         });
     }
     let drawing = args.perfetto.as_deref().map(Drawing::begin).transpose()?;
@@ -62,7 +70,7 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         let now = |records: u64, lost: u64| {
             progress.now(&format!("{records} records, {lost} lost"));
         };
-        // A command of its own talks to the terminal itself.
+        // A command writes to the terminal itself.
         let quiet = |_: u64, _: u64| {};
         let told: &dyn Fn(u64, u64) = if args.command.is_empty() { &now } else { &quiet };
         runs.push(watch(&options, command(args), &mut signals, told).map_err(failure)?);
@@ -70,11 +78,11 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
             break;
         }
     }
-    // Nobody sends events any more.
+    // With this the last sender of events is gone.
     drop(options);
     let drawn = drawing.map_or(Ok(()), Drawing::finish);
     match report(args, &runs, output).and(drawn) {
-        // Nobody reads the report; the command's status is wanted nevertheless.
+        // Nobody reads the report, but the command's status is wanted nevertheless.
         Ok(()) | Err(Failure::ReaderGone) => Ok(status(args, &runs)),
         Err(failure) => Err(failure),
     }
@@ -115,6 +123,7 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
     let document = match args.format {
         StatFormat::Json => json_text(&json(&stat)),
         StatFormat::Openmetrics => openmetrics(&stat),
+        StatFormat::Html => html::stat(&stat, &made(&[])),
         _ if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
         _ if args.command.is_empty() => text(&stat, output.style),
         _ => text(&stat, output.style_beside()),
@@ -122,14 +131,14 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
     match &args.output {
         Some(path) => write_text(path, readers, &document),
         None if args.command.is_empty() => output.result(&document),
-        // Apart from what the command wrote.
+        // An empty line separates it from what the command wrote.
         None if args.format == StatFormat::Text => output.beside(&format!("\n{document}")),
         None => output.beside(&document),
     }
 }
 
-/// That of the command; of several runs the first that is not 0. Without a command it is whether
-/// anything and everything was seen.
+/// The command's status; of several runs the first that is not 0. Without a command, the status
+/// says whether events could be watched at all, and whether some were lost.
 fn status(args: &StatArgs, runs: &[Observation]) -> u8 {
     let commands = runs.iter().filter_map(|run| run.status).find(|status| *status != 0);
     match (&args.fail_on, commands) {
@@ -153,7 +162,7 @@ fn status(args: &StatArgs, runs: &[Observation]) -> u8 {
     }
 }
 
-/// Whether a guard held: one that did not see everything did not.
+/// Whether a guard held. A guard that did not see everything did not hold.
 fn guarded(fail_on: &FailOn, runs: &[Observation]) -> u8 {
     let mut status = EXPECTED;
     for run in runs {

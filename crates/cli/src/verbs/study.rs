@@ -5,15 +5,17 @@ use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, write_text};
 use crate::memory::Memory;
 use crate::output::{Output, Progress, json_text};
+use crate::page::made;
 use crate::study::{self, Only};
 use needless_report::Style;
+use needless_report::html;
 use needless_report::study::{
     Studied, Totals, View, document, list_document, list_text, markdown, text,
 };
 use needless_scenario::study::{ALL, load};
 use std::path::Path;
 
-/// `needless study`
+/// Runs `needless study`.
 pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let Some(name) = &args.study else { return list(args, output) };
     let study = load(name, args.size)?;
@@ -39,17 +41,17 @@ pub fn study(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     Ok(status(&studied))
 }
 
-/// `--size` of a study that has none.
+/// The failure for `--size` with a study that has no size.
 fn no_size(name: &str) -> Result<Failure, Failure> {
     let known = ALL.iter().map(|builtin| load(builtin.name, None));
     let known = known.collect::<Result<Vec<_>, _>>()?.into_iter();
     let known = known.filter(|study| study.size.is_some());
     let names: Vec<String> = known.map(|study| study.name).collect();
-    let help = format!("--size is for studies that have one: {}", names.join(", "));
+    let help = format!("--size is for the studies {}", names.join(", "));
     Ok(Failure::Usage { message: format!("the study {name} has no size"), help })
 }
 
-/// A file has no colours, and the usual width.
+/// The style of a file: no colours, and the usual width.
 fn plain(output: &Output) -> Style {
     Style { unicode: output.style.unicode, ..Style::PLAIN }
 }
@@ -63,6 +65,7 @@ fn rendered(studied: &Studied, args: &StudyArgs, style: Style) -> String {
         StudyFormat::Text => text(studied, view, style),
         StudyFormat::Json => json_text(&document(studied)),
         StudyFormat::Md => markdown(studied, view),
+        StudyFormat::Html => html::study(studied, &made(&[])),
     }
 }
 
@@ -70,13 +73,14 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_text(path, Readers::Usual, text)
 }
 
-/// What does not hold counts first; a study in which nothing could be tested decided nothing, nor did one that lost a real
-/// kernel to something that passes.
+/// The status: a relation that does not hold takes precedence. A study is undecided if nothing
+/// could be tested, if it lost a run for a reason that passes, or if a relation that was measured
+/// twice held only once.
 fn status(studied: &Studied) -> u8 {
     match studied.totals() {
         Totals { do_not: 1.., .. } => DIFFERENCE,
         Totals { hold: 0, .. } => INCONCLUSIVE,
-        Totals { .. } if !studied.lost.is_empty() => INCONCLUSIVE,
+        Totals { .. } if !studied.lost.is_empty() || studied.undecided() > 0 => INCONCLUSIVE,
         Totals { .. } => EXPECTED,
     }
 }
@@ -87,6 +91,13 @@ fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
     let text = match args.format {
         StudyFormat::Json => json_text(&list_document(&studies)),
         StudyFormat::Text | StudyFormat::Md => list_text(&studies, output.style),
+        StudyFormat::Html => {
+            return Err(Failure::Usage {
+                message: "the list of studies is no page".into(),
+                help: "name a study, as in `needless study cow-reuse --format html -o study.html`"
+                    .into(),
+            });
+        }
     };
     match &args.output {
         Some(path) => write(path, &text)?,
@@ -96,4 +107,54 @@ fn list(args: &StudyArgs, output: &Output) -> Result<u8, Failure> {
         output.next("needless study cow-reuse -t model -t live")?;
     }
     Ok(EXPECTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use needless_report::study::{NOT_DECIDED, PartResult, RelationResult, Standing};
+    use needless_scenario::Source;
+    use needless_scenario::study::parse;
+
+    /// A study that has relations of these standings and lost these runs.
+    fn studied(standings: &[Standing], lost: &[(&str, &str)]) -> Studied {
+        let text = "study \"s\" { doc \"d\"; source \"s\"; takes \"t\"
+            part \"p\" { figure \"all\" is=\"2\" doc=\"d\" } }";
+        let relation = |standing: &Standing| RelationResult {
+            text: "r".to_owned(),
+            formula: "all > 1".to_owned(),
+            sides: None,
+            within: None,
+            standing: standing.clone(),
+            margins: Vec::new(),
+            follows: String::new(),
+        };
+        let relations = standings.iter().map(relation).collect();
+        let owned = |(target, lost): &(&str, &str)| ((*target).to_owned(), (*lost).to_owned());
+        Studied {
+            study: parse(&Source::new("s", text), None).unwrap(),
+            parts: vec![PartResult { name: "p".to_owned(), relations, ..PartResult::default() }],
+            lost: lost.iter().map(owned).collect(),
+            environment: std::collections::BTreeMap::new(),
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn what_is_lost_or_not_decided_is_status_3() {
+        let not_here = |reason: &str| Standing::NotHere(reason.to_owned());
+        let once = not_here(&format!("{NOT_DECIDED}, it did not hold the first time only"));
+        let left_out = not_here("live: left out by -t");
+        let fails = Standing::DoesNot("2 < 1".to_owned());
+        let lost = [("live", "1 of 9 runs: another live run is going on")];
+        for (standings, lost, expected) in [
+            (vec![Standing::Holds, left_out.clone()], &[][..], EXPECTED),
+            (vec![Standing::Holds, once.clone()], &[], INCONCLUSIVE),
+            (vec![Standing::Holds], &lost, INCONCLUSIVE),
+            (vec![left_out], &[], INCONCLUSIVE),
+            (vec![once, fails, Standing::Holds], &lost, DIFFERENCE),
+        ] {
+            assert_eq!(status(&studied(&standings, lost)), expected, "{standings:?} {lost:?}");
+        }
+    }
 }

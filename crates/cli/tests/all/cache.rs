@@ -1,5 +1,5 @@
-//! The cache of kernels in a hostile environment: odd variables, a full disk, damaged files. No kernel is
-//! booted and no archive asked.
+//! The cache of kernels in a hostile environment: odd variables, a full disk, damaged files. No
+//! kernel is booted, and no archive is asked.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn told(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), words.collect::<Vec<_>>().join(" "))
 }
 
-/// A kernel that nobody could boot.
+/// Puts a kernel into the cache that nobody could boot.
 fn keep(cache: &Path, hashes: &str, module: &str) {
     let folder = cache.join("needless/kernels/6.12");
     fs::create_dir_all(folder.join("modules")).unwrap();
@@ -54,7 +54,7 @@ fn a_relative_place_is_refused_and_nothing_is_touched() {
     }
     assert!(cache.join("needless/kernels/6.12/vmlinuz").exists());
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
-    // An empty value is none (XDG base directory specification).
+    // An empty value counts as unset (XDG base directory specification).
     let mut command = needless(&["kernels", "remove", "6.12"], "");
     assert_eq!(told(&command.env("HOME", home.path()).output().unwrap()).0, 0);
     assert!(!cache.join("needless/kernels/6.12").exists());
@@ -76,7 +76,8 @@ fn a_damaged_image_is_told_at_once() {
     assert!(start.elapsed() < Duration::from_secs(30));
 }
 
-/// A manifest whose modules lie elsewhere is no manifest: the archive is asked, of which there is none.
+/// A manifest whose modules lie elsewhere is no manifest. So the archive is asked, and there is
+/// none.
 #[test]
 fn modules_lie_in_their_folder() {
     let cache = tempfile::tempdir().unwrap();
@@ -91,7 +92,8 @@ fn modules_lie_in_their_folder() {
     assert_eq!(status, 0, "{message}");
 }
 
-/// apt as it was seen to be on a full disk: its parts wait for each other, for ever.
+/// A script that acts as apt was seen to act on a full disk: its parts wait for each other,
+/// forever.
 const APT: &str = r#"#!/bin/sh
 case "$*" in
   *--print-uris*) echo "'http://deb.test/debian/dists/stable/InRelease' x 0" ;;
@@ -114,7 +116,7 @@ fn a_full_disk_ends_a_fetch() {
         let all = fs::Permissions::from_mode(0o755);
         fs::set_permissions(programs.join(program), all).unwrap();
     }
-    // The disk is ours alone and goes with the namespace that it is mounted in.
+    // The disk is ours alone and vanishes with the namespace that it is mounted in.
     let script =
         "mount -t tmpfs -o size=2M none \"$1\" && XDG_CACHE_HOME=\"$1\" \"$0\" kernels fetch 6.12
                   status=$?; find \"$1\" -type f -size +0; exit $status";

@@ -1,4 +1,4 @@
-//! `needless check`: what its exit status says, what it prints, and that this can be used again.
+//! `needless check`: its exit statuses, its output, and that this output can be used again.
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -38,7 +38,7 @@ fn schedule(text: &str) -> &str {
     text.lines().find_map(|line| line.strip_prefix("schedule: ")).unwrap()
 }
 
-/// A scenario of one's own, in a file.
+/// A scenario that a user wrote, in a file.
 fn file(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mine.kdl");
@@ -69,7 +69,8 @@ fn what_is_violated_ends_with_status_1() {
 fn a_verdict_that_is_not_expected_ends_with_status_1() {
     let shown = needless(&["scenario", "show", LITMUS]).stdout;
     let (_directory, path) = file(&shown.replace("mutant=freed-unflushed", "reuse=page-count"));
-    // The path, which is as long as the folder for temporary files is deep, takes no room from the rest.
+    // The path is as long as the folder for temporary files is deep. So the line is wide enough for
+    // the rest.
     let ran = with(&[("COLUMNS", "400")], &["check", &path]);
     assert_eq!(ran.status, 1, "{}", ran.stderr);
     assert!(ran.stdout.contains("holds, and was to violate P1"), "{}", ran.stdout);
@@ -143,7 +144,7 @@ fn a_printed_schedule_can_be_followed() {
     assert!(harmless.stdout.contains("nothing is violated"), "{}", harmless.stdout);
 }
 
-/// What `check` says to do next is the command that follows the schedule.
+/// The command that `check` prints last follows the schedule.
 #[test]
 fn the_next_command_can_be_run() {
     let found = check(&[LITMUS, "-t", MUTANT]);
@@ -183,7 +184,7 @@ fn json_follows_the_published_schema() {
     assert_eq!(replayed["violation"]["property"], "P1");
     assert_eq!(replayed["steps"], explored["reports"][1]["counterexample"]["steps"]);
     assert!(harmless["violation"].is_null());
-    // The schema is not one that everything follows.
+    // The schema does not accept everything.
     let mut other = explored.clone();
     other["reports"][0]["verdict"] = "perhaps".into();
     assert_ne!(wrong(&other), Vec::<String>::new());
@@ -202,7 +203,7 @@ fn counterexamples_stay_within_100_columns() {
         let ran = check(&["--color", "never", name, "-t", target]);
         assert_eq!(ran.status, 1, "{}", ran.stderr);
         assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
-        // All but the schedule, which is one word to be copied.
+        // Every line but the schedule, which is one word to be copied.
         let wide = violation(&ran.stdout).lines().find(|line| line.chars().count() > 100);
         assert_eq!(wide, None);
     }

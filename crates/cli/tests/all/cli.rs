@@ -1,4 +1,4 @@
-//! The command as users meet it. Nothing here needs the live kernel.
+//! The command as users meet it. Nothing here needs the running kernel.
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn every_help_starts_with_examples() {
     }
 }
 
-/// `needless 0.1.0 (0123456789ab)`, and whether the tree was changed.
+/// The version is `needless 0.1.0 (0123456789ab)`, and says whether the tree was changed.
 #[test]
 fn the_version_names_the_commit_where_there_is_one() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
@@ -67,12 +67,12 @@ fn the_version_names_the_commit_where_there_is_one() {
     };
     let head = String::from_utf8(head).unwrap();
     let head = head.trim();
-    // HEAD may have gone on since it was built.
+    // HEAD may have moved on since the command was built.
     let named = version.strip_prefix(" (").and_then(|rest| rest.trim_end().strip_suffix(')'));
     let commit = named.map(|named| named.strip_suffix(", changed").unwrap_or(named)).unwrap();
     assert!(commit.len() == 12, "{version}");
     assert!(git(&["merge-base", "--is-ancestor", commit, "HEAD"]).is_some(), "{version} of {head}");
-    // What an archive of the commit has in place of it (.gitattributes).
+    // An archive of the commit has the commit's number in this file (.gitattributes).
     let archive = git(&["archive", "HEAD", "crates/cli/COMMIT"]).unwrap();
     assert!(
         archive.windows(head.len()).any(|part| part == head.as_bytes()),
@@ -110,7 +110,7 @@ fn a_bad_scenario_is_pointed_at() {
     assert!(message.contains("bad.kdl") && message.contains("mapp"), "{message}");
 }
 
-/// How faults count, and which were tried again, has columns where rows differ in it, and explains steps.
+/// Minor and major faults, and retries, have columns if rows differ in them, and explain steps.
 #[test]
 fn retries_and_how_faults_count_are_compared() {
     let rows = ["-t", "model:5.8", "-t", "model:5.10", "-t", "model:6.1"];
@@ -128,7 +128,7 @@ fn retries_and_how_faults_count_are_compared() {
     assert!(text.contains("major") && text.contains("tries"), "{text}");
     assert!(text.contains("retries 8") && text.contains("dirty-retry"), "{text}");
     assert!(!text.contains("the same counts"), "{text}");
-    // Where rows do not differ there is nothing to see.
+    // If rows do not differ in them, they are not shown.
     let text = stdout(&[&["compare", "cow-reuse"][..], &rows].concat());
     assert!(!text.contains("major"), "{text}");
 }
@@ -389,5 +389,17 @@ fn policies_name_every_kernel() {
     let text = stdout(&["policies"]);
     for kernel in MODELS {
         assert!(text.contains(kernel));
+    }
+    let one = stdout(&["policies", "shootdown"]);
+    assert!(one.contains("\nshootdown  ") && !one.contains("\nreuse  "), "{one}");
+    // Each policy is listed once, below the heading of its subject.
+    let policies = json(&["policies", "--format", "json"]);
+    for policy in policies["policies"].as_array().unwrap() {
+        let name = policy["name"].as_str().unwrap();
+        let heading = format!("\n# {}\n", policy["group"].as_str().unwrap());
+        let below = text.split_once(&heading).unwrap_or_else(|| panic!("{heading}")).1;
+        let below = below.split("\n# ").next().unwrap();
+        assert!(below.contains(&format!("\n{name}  ")), "{name} below {heading}");
+        assert_eq!(text.matches(&format!("\n{name}  ")).count(), 1, "{name}");
     }
 }

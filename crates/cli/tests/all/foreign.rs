@@ -1,7 +1,9 @@
-//! Text that others chose reaches no output raw: names of files and tasks, and every string of a saved document.
+//! Text that others chose reaches no output raw: names of files and tasks, and every string of a
+//! saved document.
 //!
-//! Sources that this program does not read by itself are tested where they are read: symbols (crates/watch/src/sites.rs),
-//! versions of images, lines of compilers, consoles and git (crates/guest/src).
+//! Sources that this program does not read by itself are tested where they are read: symbols
+//! (crates/watch/src/sites.rs), versions of images, lines of compilers, consoles and git
+//! (crates/guest/src).
 
 use needless_testing::foreign::HOSTILE;
 use serde_json::{Map, Value};
@@ -11,7 +13,7 @@ use std::process::{Command, Output};
 
 fn needless(args: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("needless"));
-    // Colours are on: what is shown must not depend on there being no terminal.
+    // Colours are on: the output must be harmless on a terminal, too.
     command.args(["--color", "always"]).args(args).env("LC_ALL", "C.UTF-8");
     command.output().unwrap()
 }
@@ -59,12 +61,12 @@ fn no_string_of_a_saved_document_steers() {
     let good: Value = serde_json::from_slice(&ran.stdout).unwrap();
     let first = saved(folder.path(), "a.json", &good);
     let mut documents = vec![hostile(&good, false), hostile(&good, true)];
-    // A target that did not run is told by other words.
+    // A target that did not run is described by other words.
     let mut silent = good.clone();
     silent["targets"][0]["status"] = Value::from(HOSTILE);
     silent["targets"][0]["reason"] = Value::from(HOSTILE);
     documents.push(silent);
-    // The status is compared with one word: without foreign text figures are shown.
+    // The status is compared with one word. Without foreign text in it, figures are shown.
     for document in &mut documents[..2] {
         document["targets"][0]["status"] = Value::from("ran");
     }
@@ -129,7 +131,7 @@ fn no_name_of_a_file_steers() {
         vec!["stat", "--", &missing],
         vec!["study", "cow-reuse", "-o", &report],
         vec!["agree", "-t", "model:6.12", "--report", &report],
-        // What the command line itself is told of.
+        // Cases in which the command line itself has foreign text.
         vec!["run", &good, &missing],
         vec!["no-such-verb\u{1b}[2J"],
         vec!["run", "cow-reuse", "-t", HOSTILE],

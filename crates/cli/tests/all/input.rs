@@ -1,4 +1,4 @@
-//! Bad and large input: it is refused where it is, with status 2 and a message on standard error.
+//! Bad and large input is refused at its place, with status 2 and a message on standard error.
 
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn needless(args: &[&str]) -> Command {
     command
 }
 
-/// Standard error of a command that ends with this status and prints no result.
+/// The standard error of a command that ends with this status and prints no result.
 fn refused(args: &[&str], status: i32) -> String {
     let output = needless(args).assert().code(status).get_output().clone();
     assert!(output.stdout.is_empty(), "{args:?}: results only on standard output");
@@ -85,7 +85,7 @@ fn a_bad_scenario_is_refused_by_every_verb_on_every_target() {
     }
 }
 
-/// 200 forks of who forks 200 times, and so on: more lives than 64 bits can count.
+/// 200 forks of a process that forks 200 times, and so on: more lives than 64 bits can count.
 #[test]
 fn processes_that_begin_too_often_are_refused() {
     let folder = Folder::new();
@@ -144,7 +144,7 @@ fn mistakes_in_targets_are_pointed_at() {
     assert!(started.elapsed() < Duration::from_secs(20), "nothing is asked of the archive");
 }
 
-/// The cause of a failure is its message's end, and stands there once.
+/// The cause of a failure comes at the end of its message, once.
 #[test]
 fn a_cause_is_told_once() {
     let folder = Folder::new();
@@ -261,8 +261,8 @@ fn a_run_that_needs_more_memory_than_it_may_have_is_ended() {
     }
 }
 
-/// Whatever a call sets (markers, zero pages, page tables, files), it is bounded: by a status, not
-/// by an abort.
+/// Everything that a call sets (markers, zero pages, page tables, files) is bounded. A run that
+/// takes too much ends with a status, not with an abort.
 #[test]
 fn no_call_takes_more_memory_than_a_run_may_have() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! The command as users meet it, where no real kernel runs a scenario: one program of tests, since each is linked by
-//! itself.
+//! The command as users meet it, where no real kernel runs a scenario. These tests are one program,
+//! because each program is linked by itself.
 #![allow(clippy::unwrap_used)]
 
 mod cache;

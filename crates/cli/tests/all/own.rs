@@ -1,4 +1,4 @@
-//! Kernels of one's own and expectations, as users meet them. No kernel is booted and none compiled.
+//! A user's own kernels, and expectations. No kernel is booted and none is compiled.
 
 use assert_cmd::Command;
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn needless(args: &[&str]) -> Command {
     command
 }
 
-/// Standard error of a command that ends with this status and prints no result.
+/// The standard error of a command that ends with this status and prints no result.
 fn refused(args: &[&str], status: i32) -> String {
     let output = needless(args).assert().code(status).get_output().clone();
     assert!(output.stdout.is_empty(), "{args:?}: results only on standard output");
@@ -25,7 +25,8 @@ fn stdout(args: &[&str], status: i32) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The header of a bzImage that says of itself how long it is: this much, and 16 bytes more for each `more`.
+/// The header of a bzImage that states its own length: this much, and 16 bytes more for each
+/// `more`.
 fn bzimage(more: u32) -> Vec<u8> {
     let mut bytes = vec![0; 1024];
     let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
@@ -115,7 +116,7 @@ fn expectations_decide_the_exit_status() {
         let text = stdout(&[&ROWS[..], expected].concat(), status);
         assert!(text.contains("expected\n"), "{text}");
     }
-    // Whatever goes wrong, git is to pass over it.
+    // Whatever goes wrong, git has to pass over the commit.
     refused(&["compare", "no-such-scenario", "--expect", "copies=0", "--git-bisect"], 125);
     let image = ["compare", "cow-reuse", "-t", "kernel:./no/bzImage", "--expect", "--git-bisect"];
     refused(&image, 125);
@@ -193,7 +194,8 @@ fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
     }
 }
 
-/// Hooks and wrappers set variables that name another repository. What is staged there stays staged, and HEAD where it is.
+/// Hooks and wrappers set variables that name another repository. What is staged there stays
+/// staged, and HEAD stays where it is.
 #[test]
 fn no_variable_of_gits_leads_a_search_to_change_a_repository() {
     let needed = ["/usr/include/libelf.h", "/usr/include/openssl/opensslv.h", "/usr/bin/bison"];
@@ -234,7 +236,7 @@ fn no_variable_of_gits_leads_a_search_to_change_a_repository() {
         command.env("PATH", &path).env("XDG_CACHE_HOME", cache.path());
         let output = command.envs(variables.iter().cloned()).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
-        // There is no makefile in it: it was checked out, and could not be compiled.
+        // The commit has no makefile: it was checked out and could not be compiled.
         assert!(told.contains("Makefile"), "{told}");
         assert_eq!(state(), before, "{variables:?}");
     }

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The line that stands for lines left out.
+/// The line that means that lines are left out.
 const LEFT_OUT: &str = "…";
 
 /// The `$ needless …` commands of README's console blocks, each with the lines under it. Commands
-/// that need root (`#`) print other figures on each machine.
+/// that need root (`#`) are not among them: they print other figures on each machine.
 fn recipes(text: &str) -> Vec<(String, Vec<String>)> {
     let mut recipes: Vec<(String, Vec<String>)> = Vec::new();
     let (mut inside, mut listening) = (false, false);
@@ -29,8 +29,8 @@ fn recipes(text: &str) -> Vec<(String, Vec<String>)> {
     recipes
 }
 
-/// The first line of README that the output lacks: lines come in order, and only where one is left
-/// out may others lie between.
+/// The first line of README that the output lacks. Lines come in order. Other lines may lie between
+/// them only where one is left out.
 fn missing<'a>(shown: &'a [String], output: &str) -> Option<&'a str> {
     let mut rest = output.lines();
     let mut gap = false;
@@ -39,7 +39,7 @@ fn missing<'a>(shown: &'a [String], output: &str) -> Option<&'a str> {
             gap = true;
             continue;
         }
-        // What differs from run to run, such as a time, is left out at the end of a line, too.
+        // The end of a line is left out as well if it differs from run to run, such as a time.
         let same = |printed: &str| match line.strip_suffix(LEFT_OUT) {
             Some(start) => printed.starts_with(start.trim_end()),
             None => printed == line,
@@ -56,7 +56,7 @@ fn missing<'a>(shown: &'a [String], output: &str) -> Option<&'a str> {
     None
 }
 
-/// The scenarios of a document that say in which file they are: a line "`mine.kdl`:" stands before them.
+/// The scenarios of a document that have a file name: a line "`mine.kdl`:" comes before them.
 fn named_scenarios(text: &str) -> Vec<(&str, &str)> {
     let parts = text.split("```kdl\n").collect::<Vec<_>>();
     let pairs = parts.windows(2).filter_map(|pair| {
@@ -67,7 +67,7 @@ fn named_scenarios(text: &str) -> Vec<(&str, &str)> {
     pairs.collect()
 }
 
-/// Runs the commands of a document beside the scenarios that it names.
+/// Runs the commands of a document next to the scenarios that it names.
 fn assert_shown(name: &str, text: &str) {
     let folder = tempfile::tempdir().unwrap();
     for (name, scenario) in named_scenarios(text) {

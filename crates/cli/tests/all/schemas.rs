@@ -1,13 +1,13 @@
-//! Every document in JSON follows the schema that is published for it.
+//! Every JSON document follows the schema that is published for it.
 
 use assert_cmd::Command;
 use serde_json::Value;
 
-/// What is wrong with what a command prints, by the schema.
+/// How the output of a command violates the schema.
 fn wrong(schema: &str, args: &[&str], status: i32) -> Vec<String> {
     let mut command = Command::cargo_bin("needless").unwrap();
     command.args(args).args(["--format", "json"]).env("LC_ALL", "C.UTF-8");
-    // Without an archive at hand, what it has is unknown, with the reason.
+    // Without an archive its contents are unknown, with the reason.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR")).env("PATH", "");
     let output = command.assert().code(status).get_output().clone();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -52,7 +52,7 @@ fn listings_are_as_published() {
 
 #[test]
 fn studies_are_as_published() {
-    // What is left out has reasons; what is not, figures.
+    // Parts that are left out have reasons; the others have figures.
     let args = ["study", "cow-reuse", "-t", "model"];
     assert_eq!(wrong(schema!("study"), &args, 0), [""; 0]);
     let args = ["study", "cow-reuse", "--part", "redundant", "-t", "check"];

@@ -1,4 +1,5 @@
-//! Standard input, output and error, and files: full, closed, missing. Nothing here needs the live kernel.
+//! Standard input, output and error, and files: full, closed or missing. Nothing here needs the
+//! running kernel.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +21,7 @@ fn words(bytes: &[u8]) -> String {
     text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
 
-/// A shell's standard error, full or closed.
+/// Redirections that make a shell's standard error full or closed.
 const UNWRITABLE: [&str; 2] = ["2>/dev/full", "2>&-"];
 
 #[test]
@@ -63,7 +64,7 @@ fn a_report_that_goes_to_standard_error_and_cannot_is_a_failure() {
     assert_eq!(status(&output), 125);
 }
 
-/// Where a run would take long, and none is begun: the scenario has a billion rounds.
+/// A run would take long, and none is begun: the scenario has a billion rounds.
 #[test]
 fn places_are_tried_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
@@ -142,7 +143,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Runs a shell's script in a folder of its own, with the command as `$0`.
+/// Runs a shell script in a folder of its own, with the command as `$0`.
 fn shell(folder: &Path, script: &str) -> Output {
     let needless = assert_cmd::cargo::cargo_bin!("needless");
     let mut shell = Command::new("sh");
@@ -158,10 +159,11 @@ fn the_umask_holds_where_there_are_no_addresses() {
     assert_eq!(mode(&folder.join("events")), 0o600, "events hold addresses");
     shell(folder, "umask 027; mkdir man; \"$0\" man man");
     assert_eq!(mode(&folder.join("man/needless-run.1")), 0o640);
-    // Code that no file holds, such as the vDSO, has addresses for names.
+    // Code that no file holds, such as the vDSO, is named by addresses.
     shell(folder, "umask 027; \"$0\" stat --format json -o report -- true");
     let report = fs::read_to_string(folder.join("report")).unwrap();
-    // The environment has the processor's microcode as such a number.
+    // The environment has the processor's microcode as such a number, so only the runs are
+    // searched.
     let runs = serde_json::from_str::<serde_json::Value>(&report).unwrap()["runs"].to_string();
     let expected = if runs.contains("\"0x") { 0o600 } else { 0o640 };
     assert_eq!(mode(&folder.join("report")), expected, "{report}");

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-/// Whether a line may be as long as it likes: it is to be copied, or cannot be broken.
+/// Whether a line may have any length: it is meant to be copied, or cannot be broken.
 fn is_whole(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("next: ") || line.starts_with("schedule: ") || !line.contains(' ')
 }
 
-/// The widest line that has no right to be.
+/// The first line that is too wide and may not be.
 fn too_wide(text: &str, width: usize) -> Option<&str> {
     text.lines().find(|line| line.chars().count() > width && !is_whole(line))
 }
@@ -26,7 +26,7 @@ fn text(args: &[&str], columns: Option<&str>) -> String {
 
 const MUTANT: &str = "model:6.12,mutant=freed-unflushed";
 
-/// What prints tables, lists and sentences.
+/// Commands that print tables, lists and sentences.
 const PRINTED: [&[&str]; 14] = [
     &["compare", "cow-reuse", "-t", "model:5.10", "-t", "model:6.12"],
     &["compare", "a_swap_rw_64", "-t", "model:5.10", "-t", "model:6.12,reuse=page-count"],
@@ -73,7 +73,7 @@ fn without_a_terminal_the_width_is_the_same_everywhere() {
     }
 }
 
-/// A table in parts has all its figures, each part with the targets.
+/// A table in parts has all its figures, and each part has the targets.
 #[test]
 fn a_table_that_is_too_wide_stands_in_parts() {
     let every_counter = [PRINTED[0], &["-v"]].concat();
@@ -106,7 +106,7 @@ fn help_fits_80_columns() {
     }
 }
 
-/// On a real terminal its own width holds, whatever COLUMNS says.
+/// On a real terminal its own width counts, whatever COLUMNS says.
 #[test]
 fn the_terminal_says_how_wide_it_is() {
     let needless = assert_cmd::cargo::cargo_bin!("needless").to_str().unwrap();

@@ -1,5 +1,5 @@
-//! `needless bisect --tree`, on a tree whose make is a small one: its image is that of a stock kernel, another one from
-//! some commit on.
+//! `needless bisect --tree`, on a tree with a small makefile. Its image is that of a stock kernel,
+//! and from some commit on that of another one.
 
 use needless_guest::kernels;
 use needless_testing::{skip, turn};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What make has to do: configure, and make an image, which the file `image` names.
+/// The makefile's work: it configures, and makes the image that the file `image` names.
 const MAKEFILE: &str = "VERSION = 6
 PATCHLEVEL = 12
 include image
@@ -25,7 +25,7 @@ fn git(tree: &Path, words: &[&str]) {
     assert!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A commit for each image.
+/// A tree with a commit for each image.
 fn tree(folder: &Path, images: &[(&str, &Path)]) {
     git(folder, &["init", "--quiet"]);
     fs::write(folder.join("Makefile"), MAKEFILE).unwrap();

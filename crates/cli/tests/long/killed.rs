@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{self, Stdio};
 use std::time::Duration;
 
-/// Processes that were started, however indirectly, with this word in their environment.
+/// The processes with this word in their environment: all that were started, even indirectly.
 fn processes_with(word: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -27,7 +27,7 @@ fn traces() -> Vec<String> {
     found
 }
 
-/// `make agree`, killed while it runs scenarios here and while a kernel boots or runs them.
+/// Kills `make agree` while it runs scenarios here, and while a kernel boots or runs them.
 #[test]
 fn killing_it_leaves_nothing_behind() {
     if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {

@@ -1,5 +1,6 @@
-//! Which row a kernel of one's own is held against. It is a stock kernel whose manifest says that a patch was applied: it does
-//! not do what that patch does, so that only the row that the report names can tell.
+//! Which row a user's own kernel is compared with. The kernel is a stock kernel, and its manifest
+//! says that a patch was applied. It does not do what that patch does, so only the row that the
+//! report names shows the answer.
 
 use assert_cmd::Command;
 use needless_guest::kernels;
@@ -28,7 +29,7 @@ fn cache(folder: &Path, patch: &[u8]) {
     fs::write(place.join("manifest.json"), manifest.to_string()).unwrap();
 }
 
-/// What `compare` prints of the kernel.
+/// What `compare` prints about the kernel.
 fn compare(cache: &Path, options: &str, format: &str) -> String {
     let target = format!("kernel:{NAME}{options}");
     let mut command = Command::cargo_bin("needless").unwrap();

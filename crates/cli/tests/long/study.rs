@@ -4,7 +4,8 @@ use assert_cmd::Command;
 use needless_testing::skip;
 use serde_json::Value;
 
-/// Every kernel that `cow-reuse` names counts what it must, and is its model row's equal in every round.
+/// Every kernel that `cow-reuse` names counts what it must, and equals its model row in every
+/// round.
 #[test]
 fn cow_reuse_on_every_kernel() {
     if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {

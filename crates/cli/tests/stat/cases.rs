@@ -1,10 +1,10 @@
-//! Eleven programs after public reports, each with a question that its author had. Each test asks for counts and
-//! for parts of the answer's first twelve lines; where a remedy has a program, applying it removes what is counted.
-//! Not asked yet: a cgroup's limit (evicted-index), races (parallel-first-touch), and which call is to blame in
-//! map-fixed-discard.
+//! Eleven programs after public reports, each with a question that its author had. Each test asks
+//! for counts and for parts of the answer's first twelve lines. If there is a program for the
+//! remedy, the remedy removes what is counted. Not tested yet: a cgroup's limit (evicted-index),
+//! races (parallel-first-touch), and which call is to blame in map-fixed-discard.
 //!
-//! The programs are C, since allocators and call sites are part of the question. Each says in its first
-//! lines how it is run.
+//! The programs are C, because allocators and call sites are part of the question. The first lines
+//! of each say how to run it.
 
 use super::{json, stat, text};
 use serde_json::Value;
@@ -18,7 +18,7 @@ static TURN: Mutex<()> = Mutex::new(());
 const LINES: usize = 12;
 const PAGE: u64 = 4096;
 
-/// What parallel-first-touch maps each round.
+/// The bytes that parallel-first-touch maps in each round.
 const AREA: u64 = 4 << 20;
 
 fn built(name: &str) -> PathBuf {
@@ -31,7 +31,7 @@ fn built(name: &str) -> PathBuf {
     program
 }
 
-/// One run: its JSON, or none where the machine lacks what the program needs.
+/// The JSON of one run.
 struct Case {
     events: Value,
     machine: Value,
@@ -40,7 +40,7 @@ struct Case {
 
 fn watched(program: &Path, words: &[&str], options: &[&str]) -> Option<Case> {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // Files of the programs have to be on a disk.
+    // The programs' files have to be on a disk.
     std::env::set_current_dir(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let command = [&[program.to_str().unwrap()], words].concat();
     let (status, document) = json(options, &command);
@@ -77,14 +77,14 @@ impl Case {
         self.events["memory"][table].as_array().unwrap()
     }
 
-    /// A figure of the rows of `taken` of one kind, by a call whose name has this part.
+    /// A figure of the rows of `taken` of one kind, for calls whose name contains `call`.
     fn taken(&self, how: &str, call: &str, figure: &str) -> u64 {
         let rows = self.rows("taken").iter();
         let rows = rows.filter(|row| row["how"] == how && has(&row["call"], call));
         rows.map(|row| row[figure].as_u64().unwrap()).sum()
     }
 
-    /// Whether so many calls at one place took pages of which so many were touched again.
+    /// Whether this many calls at one place took pages, of which this many were touched again.
     fn took(&self, how: &str, call: &str, calls: u64, faults: u64) -> bool {
         self.rows("taken").iter().any(|row| {
             let figures = row["calls"] == calls && row["faults"] == faults;
@@ -92,7 +92,7 @@ impl Case {
         })
     }
 
-    /// Flushes in calls of a name, sent and local, while the program ran.
+    /// The flushes in calls of this name, sent and local, while the program ran.
     fn flushes(&self, call: &str) -> u64 {
         self.calls(call, "sent") + self.calls(call, "local")
     }
@@ -103,7 +103,7 @@ impl Case {
         rows.map(|row| row[figure].as_u64().unwrap()).sum()
     }
 
-    /// Faults of a class upon mappings whose name has this part.
+    /// Faults of a class on mappings whose name contains `mapping`.
     fn faults(&self, label: &str, mapping: &str) -> u64 {
         let mappings = self.rows("mappings");
         let rows = self.rows("faults").iter().filter(|row| {
@@ -113,7 +113,7 @@ impl Case {
         rows.map(|row| row["faults"].as_u64().unwrap()).sum()
     }
 
-    /// The same upon mappings of so many bytes.
+    /// Faults of a class on mappings of this many bytes.
     fn faults_of(&self, label: &str, bytes: u64) -> u64 {
         let mappings = self.rows("mappings");
         let rows = self.rows("faults").iter().filter(|row| {
@@ -134,7 +134,8 @@ fn has(value: &Value, part: &str) -> bool {
     value.as_str().is_some_and(|text| text.contains(part))
 }
 
-/// Which faults are memory that this process gave back a moment ago, and what did that cost others?
+/// Which faults are on memory that this process gave back a moment ago, and what did that cost
+/// others?
 #[test]
 fn an_allocator_that_gives_back_at_once() {
     let program = built("purge-at-once");
@@ -151,14 +152,15 @@ fn an_allocator_that_gives_back_at_once() {
     ]);
     now.told(&["1. ", "change: give the memory back later"]);
     now.not_told(&["munmap or mprotect"]);
-    // Once a round: as many faults, and a sixteenth of the flushes.
+    // Once a round: the number of faults stays, and a sixteenth of the flushes remains.
     let late = watched(&program, &["late", "50"], &[]).unwrap();
     assert_eq!((late.taken("given_back", call, "faults"), late.flushes(call)), (49 * 256, 50));
     let keep = watched(&program, &["keep", "50"], &[]).unwrap();
     assert_eq!((keep.taken("given_back", call, "faults"), keep.flushes(call)), (0, 0));
 }
 
-/// How many of a query's faults are memory that the same process gave back just before, by which call?
+/// How many of a query's faults are on memory that the same process gave back just before, and by
+/// which call?
 #[test]
 fn a_heap_that_is_trimmed_for_each_query() {
     let program = built("trim-per-query");
@@ -174,7 +176,7 @@ fn a_heap_that_is_trimmed_for_each_query() {
     assert_eq!(tuned.taken("given_back", "brk", "faults"), 0);
 }
 
-/// Pages of the heap that were touched for the first time.
+/// The pages of the heap that were touched for the first time.
 fn first(case: &Case) -> u64 {
     let mappings = case.rows("mappings");
     let rows = case.rows("faults").iter().filter(|row| {
@@ -197,8 +199,8 @@ fn a_scan_of_a_file_with_random_advice() {
     assert!(normal.faults("file map, major", "cold.") < 3 * 64, "read ahead");
 }
 
-/// Which mapping is evicted and read again, and by whose call? (What a cgroup's limit evicts is not told
-/// apart from what advice does: docs/stat.md.)
+/// Which mapping is evicted and read again, and by which call? (The report does not distinguish
+/// what a cgroup's limit evicts from what advice evicts: docs/stat.md.)
 #[test]
 fn an_index_that_is_evicted() {
     let program = built("evicted-index");
@@ -214,7 +216,7 @@ fn an_index_that_is_evicted() {
 fn code_that_is_made_writable_as_a_whole() {
     let program = built("jit-protect");
     let all = watched(&program, &["all", "640"], &[]).unwrap();
-    // One more before the thread is there.
+    // There is one more flush before the thread starts.
     let flushes = 2 * 640 + 1;
     assert_eq!((all.flushes("mprotect"), all.calls("mprotect", "full")), (flushes, flushes));
     all.told(&["calls of mprotect(", "at main (jit-protect.c:", "flushes of everything"]);
@@ -256,7 +258,7 @@ fn holes_that_are_filled_again() {
     assert_eq!(never.taken("given_back", "madvise", "back_without_fault"), 0);
 }
 
-/// Are the discarded ranges to blame, or what lies around them?
+/// Are the discarded ranges to blame, or the memory around them?
 #[test]
 fn single_pages_that_are_mapped_over() {
     let program = built("map-fixed-discard");
@@ -270,7 +272,7 @@ fn single_pages_that_are_mapped_over() {
             "{mode}: so many calls, and each page touched again: {:?}",
             case.rows("taken")
         );
-        // The thread's stack has some, too.
+        // The thread's stack takes some first touches, too.
         let all = case.faults("first touch", "anonymous");
         assert!((160..168).contains(&all), "{mode}: none around them, {all}");
         assert_eq!(case.flushes(call), 20 * 16, "{mode}: the split's and the page's");
@@ -303,7 +305,7 @@ fn two_threads_that_fill_new_memory() {
     );
 }
 
-/// Why does a kernel thread run on a CPU where nothing else may run, and whose call wants it?
+/// Why does a kernel thread run on a CPU where nothing else may run, and whose call causes it?
 #[test]
 fn advice_about_a_file_that_drains_every_cpu() {
     let program = built("fadvise-drain");
@@ -314,7 +316,7 @@ fn advice_about_a_file_that_drains_every_cpu() {
         let of = |row: &&Value| row["cause"] == "fadvise64(POSIX_FADV_DONTNEED)";
         rows.filter(of).map(|row| row["uninterrupted"].as_u64().unwrap()).sum()
     };
-    // A CPU that has not drained yet is not asked once more, as on a busy machine.
+    // A CPU that has not drained yet is not asked again. That happens on a busy machine.
     assert!(drains(&mapped) >= 75, "{}", drains(&mapped));
     mapped
         .told(&["fadvise64(POSIX_FADV_DONTNEED) at main (fadvise-drain.c:", "a kernel thread ran"]);

@@ -1,10 +1,12 @@
-//! `needless stat`: statuses, signals, where its report goes, and that nothing of it stays. As root,
-//! since it watches the live kernel.
+//! `needless stat`: its statuses, its signals, where its report goes, and that nothing of it stays.
+//! Root runs these, because they watch the running kernel.
 #![allow(clippy::unwrap_used)]
 
 mod cases;
 mod formats;
 mod names;
+#[path = "../../../report/tests/page/mod.rs"]
+mod page;
 mod signals;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -20,15 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// No wait is longer, however busy the machine.
+/// The longest time that a test waits, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn binary() -> PathBuf {
     assert_cmd::cargo::cargo_bin("needless")
 }
 
-/// `needless stat` with signals as a terminal's shell leaves them: that of a background job ignores
-/// `SIGINT`, and so do tests in it.
+/// `needless stat` with signals as a terminal's shell leaves them. The shell of a background job
+/// ignores `SIGINT`, and so do tests in such a job.
 fn stat(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,QUIT,HUP"]).arg(binary()).arg("stat").args(args);
@@ -40,7 +42,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Its exit status, standard output and standard error.
+/// The exit status, standard output and standard error of `needless stat`.
 fn ran(args: &[&str]) -> (i32, String, String) {
     told(&stat(args).output().unwrap())
 }
@@ -54,7 +56,7 @@ fn words(text: &str) -> String {
     text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
 }
 
-/// What it writes as JSON about a command, and its status.
+/// The JSON that `needless stat` writes about a command, and the exit status.
 fn json(options: &[&str], command: &[&str]) -> (i32, Value) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("report");
@@ -152,7 +154,7 @@ fn a_report_in_a_file_is_whole() {
     assert_eq!((status, &*stdout, &*stderr), (0, "out\n", "err\n"));
     let report = fs::read_to_string(&path).unwrap();
     assert!(report.starts_with("sh -c ") && report.contains("\nwatching: "), "{report}");
-    // Places in files are no addresses of the program.
+    // Places in files are not addresses of the program.
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o700, 0o600);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
 
@@ -177,18 +179,20 @@ fn json_follows_the_published_schema() {
     assert_eq!(document["subject"], "sh -c ls / > /dev/null; exit 3");
     assert_eq!(document["runs"][0]["status"], 3);
     assert!(!document["runs"][0]["events"].is_null(), "{document:#}");
-    // The schema is not one that everything follows.
+    // The schema does not accept everything.
     document["runs"][0]["events"]["watching"]["more"] = 1.into();
     assert_ne!(wrong(&document), Vec::<String>::new());
 }
 
-/// A neighbour with two threads, one that unmaps on CPU 0 and one that computes on CPU 1, until it is dropped.
+/// A neighbour with two threads, until it is dropped: one unmaps on CPU 0, and one computes on CPU
+/// 1.
 struct Neighbour {
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// glibc maps and unmaps what is larger than this, whatever came before (malloc/malloc.c: DEFAULT_MMAP_THRESHOLD_MAX).
+/// glibc maps and unmaps larger blocks than this in any case (malloc/malloc.c:
+/// DEFAULT_MMAP_THRESHOLD_MAX).
 const MAPPED_BYTES: usize = 40 << 20;
 
 impl Neighbour {
@@ -223,7 +227,8 @@ impl Drop for Neighbour {
     }
 }
 
-/// The guard names who unmaps, and is broken by it; by what does not come it is not.
+/// The guard names the task that unmaps, which breaks it. A disturbance that does not come does not
+/// break it.
 #[test]
 fn a_guarded_cpu_is_disturbed_by_a_neighbour_that_unmaps() {
     let neighbour = Neighbour::start();
@@ -265,7 +270,7 @@ fn three_runs_are_three_runs() {
     assert!(words(&stderr).contains("3 runs, medians with their range"), "{stderr}");
 }
 
-/// Of several runs the first status that is not 0.
+/// Of several runs, the first status that is not 0 counts.
 #[test]
 fn a_failed_run_is_told() {
     let directory = tempfile::tempdir().unwrap();
@@ -304,7 +309,7 @@ fn classes_add_up() {
     }
 }
 
-/// The report does not wait for what a command leaves behind.
+/// The report does not wait for processes that a command leaves behind.
 #[test]
 fn a_command_may_leave_others_behind() {
     let directory = tempfile::tempdir().unwrap();
@@ -379,8 +384,8 @@ fn without_privilege_the_counters_are_left() {
     assert!(run["missing"][0]["remedy"].as_str().unwrap().contains("cap_perfmon"));
 }
 
-/// Rings are locked memory, which takes a privilege of its own. The command may not mount tracefs, so it finds it
-/// mounted, where only it can see that.
+/// Rings are locked memory, which takes a privilege of its own. The command may not mount tracefs,
+/// so tracefs is mounted where only the command can see it.
 #[test]
 fn rings_that_are_too_large_are_told() {
     if fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim() == "-1" {

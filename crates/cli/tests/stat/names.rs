@@ -1,13 +1,14 @@
-//! Names of tasks, shown on whatever terminal watches: any user of the machine chooses them, and root reads the report.
+//! Names of tasks, shown on a terminal that watches. Any user of the machine chooses them, and root
+//! reads the report.
 
 use super::*;
 use needless_testing::foreign::harmless;
 
-/// As many bytes as a name has room for: a title, a clear screen, a line, a C1 control character.
+/// Names as long as the kernel allows: a title, a clear screen, a line, a C1 control character.
 const NAMES: [&std::ffi::CStr; 3] =
     [c"\x1b]0;t\x07\x1b[2J\n|x", c"\nforged \x1b[31m", c"\xc2\x9b2J\xe2\x80\xae\xff\r\tz"];
 
-/// Threads with such names, of which one runs and sleeps on each CPU as others are watched.
+/// Threads with such names, while others are watched. On each CPU one of them runs and sleeps.
 fn with_hostile_tasks(watch: impl FnOnce()) {
     let stop = Arc::new(AtomicBool::new(false));
     let busy = |at: usize| {
@@ -18,7 +19,8 @@ fn with_hostile_tasks(watch: impl FnOnce()) {
             let _ = sched_setaffinity(None, &cpus);
             rustix::thread::set_name(NAMES[at % NAMES.len()]).unwrap();
             while !stop.load(SeqCst) {
-                // A sleep that ends is an interrupt, and a flush to the other CPUs.
+                // The end of a sleep is an interrupt. The drop is a flush that is sent to the other
+                // CPUs.
                 let page = vec![1_u8; 4 << 20];
                 std::hint::black_box(&page);
                 std::thread::sleep(Duration::from_micros(100));

@@ -1,8 +1,8 @@
-//! Signals, processes that are watched while they run, and that nothing is left of watching.
+//! Signals, processes that are watched while they run, and that watching leaves nothing behind.
 
 use super::*;
 
-/// A process that is gone when this is.
+/// A process that ends when this value is dropped.
 pub(super) struct Started(pub(super) Child);
 
 impl Started {
@@ -14,7 +14,7 @@ impl Started {
         self.0.id()
     }
 
-    /// Waits for the end; status, standard output and standard error.
+    /// Waits for the end. Returns status, standard output and standard error.
     pub(super) fn end(mut self) -> (i32, String, String) {
         until("it to end", || self.0.try_wait().unwrap());
         let mut texts = [String::new(), String::new()];
@@ -60,7 +60,7 @@ pub(super) fn alive(pid: u32) -> bool {
     status_line(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
-/// The child of this name that a process has, or will have.
+/// The child of this name that a process has or will have.
 fn child_of(parent: u32, name: &str) -> u32 {
     until(&format!("{name}, child of {parent}"), || {
         let all = fs::read_dir("/proc").unwrap().flatten();
@@ -72,7 +72,7 @@ fn child_of(parent: u32, name: &str) -> u32 {
     })
 }
 
-/// How many perf events a process holds open.
+/// The number of perf events that a process holds open.
 fn perf_events(pid: u32) -> usize {
     let Ok(folder) = fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
     let links = folder.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -93,7 +93,7 @@ fn signals_reach_the_command() {
     }
 }
 
-/// A command that goes on is waited for.
+/// A command that goes on after a signal is waited for.
 #[test]
 fn a_command_may_ignore_signals() {
     let script = "trap '' INT; echo ready; read line; exit 5";
@@ -110,7 +110,7 @@ fn a_command_may_ignore_signals() {
     assert_eq!(status, 5, "{stderr}");
 }
 
-/// What is ignored when `stat` starts is ignored by the command, as without `stat`.
+/// The command ignores the signals that are ignored when `stat` starts, as it would without `stat`.
 #[test]
 fn ignored_signals_stay_ignored() {
     let ignored = |command: &mut Command| {
@@ -153,13 +153,14 @@ fn a_watched_process_that_ends_ends_watching() {
     assert!(stdout.starts_with("process "), "{stdout}");
 }
 
-/// What the two tests below watch: threads that touch memory, or that come and go.
+/// The processes that the two tests below watch: with threads that touch memory, or that come and
+/// go.
 #[test]
 #[ignore = "is started by others"]
 fn many_threads() {
     let Ok(how) = std::env::var("NEEDLESS_TEST_THREADS") else { return };
     let touch = |pause| {
-        // Above the size that the C library keeps for the next time: it faults every time.
+        // The C library keeps freed memory only up to a smaller size, so this faults every time.
         let mut memory = vec![0_u8; 64 << 20];
         memory[..1 << 16].fill(1);
         std::hint::black_box(memory);
@@ -196,7 +197,8 @@ fn threads(how: &str) -> Started {
     started
 }
 
-/// Every thread has its own events, more than the limit of open files. It is the command's as ever.
+/// Every thread has its own events, more than the limit of open files. The command still gets its
+/// own limit.
 #[test]
 fn a_process_of_many_threads_is_watched() {
     let threads = threads("many");
@@ -233,7 +235,7 @@ fn everything_is_watched_for_a_while() {
     assert_eq!(document["subject"], "every task");
 }
 
-/// Tracing files that say whether anything is switched on, wherever tracefs is mounted.
+/// The tracing files that say whether anything is switched on, wherever tracefs is mounted.
 fn switched_on() -> String {
     let script = "test -d /sys/kernel/tracing/events || mount -t tracefs none /sys/kernel/tracing
         cd /sys/kernel/tracing

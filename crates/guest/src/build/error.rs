@@ -6,47 +6,49 @@ use needless_model::foreign;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why a kernel was not built. Nothing half is left of it.
+/// Why a kernel was not built. A failed build leaves no kernel behind.
 #[derive(Debug, Error, Diagnostic)]
 pub enum BuildError {
-    /// The source cannot be had, or a file not be read or written.
+    /// The source is not available, or a file cannot be read or written.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Fetch(#[from] FetchError),
     /// A patch or a fragment of a configuration cannot be read.
     #[error("{}: {error}", foreign::path(path))]
     #[diagnostic(help(
-        "--patch and --config name files that are there; nothing was fetched or compiled"
+        "name existing files with --patch and --config; nothing was fetched or compiled"
     ))]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the read.
         error: std::io::Error,
     },
-    /// What is to be built is no series.
+    /// The order names no series.
     #[error("`{}` is no series of kernels", foreign::short(text))]
-    #[diagnostic(help("name one as in `needless kernels build 6.12`, for arm64 6.12/arm64"))]
+    #[diagnostic(help(
+        "name a series, as in `needless kernels build 6.12`; for arm64, as in 6.12/arm64"
+    ))]
     Series {
-        /// What was asked for.
+        /// The name in the order.
         text: String,
     },
-    /// A kernel cannot be called that.
+    /// The name is not allowed for a kernel.
     #[error("a kernel cannot be called `{}`", foreign::short(name))]
     #[diagnostic(help(
-        "a name has up to 40 letters, digits, `+`, `-`, `.` and `~`, begins with a letter or a series (6.12+mine), and is no series"
+        "a name has up to 40 letters, digits, `+`, `-`, `.` and `~`, begins with a letter or a series (6.12+mine), and is not a series itself"
     ))]
     Name {
-        /// What was asked for.
+        /// The name in the order.
         name: String,
     },
     /// Debian has no source of the series.
     #[error("Debian's archive has no source of {}; {available}", foreign::short(series))]
-    #[diagnostic(help("name one of those"))]
+    #[diagnostic(help("name one of these series"))]
     NoSource {
-        /// What was asked for.
+        /// The series in the order.
         series: String,
-        /// What there is.
+        /// The series that Debian has, in words.
         available: String,
     },
     /// Programs or headers are missing.
@@ -61,23 +63,23 @@ pub enum BuildError {
     /// A patch does not apply.
     #[error("{patch} does not apply: {what}")]
     #[diagnostic(help(
-        "it has to fit Debian's source of the series as a whole, with the names of files as git writes them (a/mm/rmap.c; `git format-patch` and `git diff --binary` do); the tree is as it was before"
+        "the whole patch has to fit Debian's source of the series, with file names as git writes them (a/mm/rmap.c; `git format-patch` and `git diff --binary` do); the source was not changed"
     ))]
     Patch {
-        /// Which.
+        /// The name of the patch.
         patch: String,
-        /// What does not fit, and where.
+        /// The part that does not fit, and its place.
         what: String,
     },
-    /// A configuration is not taken.
+    /// The kernel's configuration does not take some lines of a fragment.
     #[error("{fragment}: the kernel's configuration does not take {lines}")]
     #[diagnostic(help(
-        "such an option does not exist in this series, or another one that it depends on is not set"
+        "the option does not exist in this series, or an option that it depends on is not set"
     ))]
     Refused {
-        /// The fragment.
+        /// The name of the fragment.
         fragment: String,
-        /// Its lines.
+        /// The lines that were not taken.
         lines: String,
     },
     /// A line of a fragment sets nothing.
@@ -86,43 +88,43 @@ pub enum BuildError {
         "write CONFIG_NAME=y, CONFIG_NAME=value or `# CONFIG_NAME is not set`; other lines begin with #"
     ))]
     Line {
-        /// The fragment.
+        /// The name of the fragment.
         fragment: String,
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// Its beginning.
+        /// The beginning of the line.
         text: String,
     },
-    /// The configuration has not what guests need.
+    /// The configuration lacks parts that guests need.
     #[error("with this configuration a guest lacks {parts}")]
     #[diagnostic(help("leave these options alone, or set what they depend on in --config"))]
     Lacks {
-        /// What it lacks.
+        /// The missing parts.
         parts: String,
     },
-    /// git does not do it.
+    /// A git command failed.
     #[error("`git {command}` in {}: {what}", foreign::path(folder))]
     #[diagnostic(help("--tree names a git tree of the kernel, --good and --bad revisions in it"))]
     Git {
-        /// What git was asked for.
+        /// The git command.
         command: String,
-        /// Where.
+        /// The folder it ran in.
         folder: PathBuf,
-        /// What it says.
+        /// git's error message.
         what: String,
     },
-    /// It does not compile.
+    /// The kernel does not compile.
     #[error("{what} failed: {first}")]
     #[diagnostic(help(
-        "all that was said is in {}; what compiled is kept for the next build",
+        "the whole output is in {}; what was compiled is kept for the next build",
         foreign::path(log)
     ))]
     Compile {
-        /// What was being made.
+        /// The step that failed.
         what: &'static str,
-        /// The first error.
+        /// The first error in the output.
         first: String,
-        /// Everything.
+        /// The file with the whole output.
         log: PathBuf,
     },
 }

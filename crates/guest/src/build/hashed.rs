@@ -1,4 +1,4 @@
-//! The hash of a source as it is compiled: of every file's name, kind and contents.
+//! The hash of a source as it is compiled: of the name, kind and contents of every file.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use xxhash_rust::xxh3::Xxh3;
 
-/// XXH3-128 of a tree, in hexadecimal. Names are taken in their order, so that the same tree has the same hash wherever it lies.
+/// XXH3-128 of a tree, in hexadecimal. Files are read in the order of their names, so the hash does
+/// not depend on where the tree lies.
 pub fn tree(root: &Path) -> io::Result<String> {
     let mut hash = Xxh3::new();
     take(root, root, &mut hash)?;
@@ -30,7 +31,7 @@ fn take(root: &Path, folder: &Path, hash: &mut Xxh3) -> io::Result<()> {
             }
             false => (b'f', fs::read(&path)?),
         };
-        // Lengths keep a name's end and a file's apart from what follows.
+        // Lengths separate a name and the contents of a file from what follows.
         let name = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_bytes();
         for part in [name, &contents] {
             hash.update(&(part.len() as u64).to_le_bytes());

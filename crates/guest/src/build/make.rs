@@ -1,4 +1,4 @@
-//! `make`: a tree is configured and compiled outside itself, and what is said on the way is kept.
+//! Runs `make`: configures and compiles a tree outside of itself, and keeps the output.
 
 use super::error::BuildError;
 use super::git::without_git;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 
-/// What is needed: a program or a file, and the package that has it.
+/// The necessary programs and files, each with the package that has it.
 const TOOLS: [(&str, &str); 10] = [
     ("make", "make"),
     ("gcc", "gcc"),
@@ -29,10 +29,10 @@ const TOOLS: [(&str, &str); 10] = [
     ("/usr/include/openssl/opensslv.h", "libssl-dev"),
 ];
 
-/// Lines of an error that are shown.
+/// The number of lines of an error that are shown.
 const ERROR_LINES: usize = 6;
 
-/// Installs what is missing, where that is possible.
+/// Installs missing tools, if this user may.
 pub fn tools(arch: Arch, progress: &dyn Fn(&str)) -> Result<(), BuildError> {
     let mut wanted = TOOLS.to_vec();
     if let Some((_, compiler, package)) = cross(arch) {
@@ -53,8 +53,8 @@ pub fn tools(arch: Arch, progress: &dyn Fn(&str)) -> Result<(), BuildError> {
     }
 }
 
-/// What stands in front of the names of programs for an architecture that is not this machine's; its compiler, and the
-/// package that has it.
+/// For an architecture other than this machine's: the prefix of program names, the compiler, and
+/// the package that has it.
 fn cross(arch: Arch) -> Option<(&'static str, &'static str, &'static str)> {
     if arch.platform().is_native() {
         return None;
@@ -65,7 +65,7 @@ fn cross(arch: Arch) -> Option<(&'static str, &'static str, &'static str)> {
     })
 }
 
-/// What the compiler for an architecture calls itself.
+/// The compiler for an architecture, by the first line of its version.
 pub fn compiler(arch: Arch) -> String {
     let name = cross(arch).map_or("gcc", |(_, compiler, _)| compiler);
     let output = Command::new(name).arg("--version").stdin(Stdio::null()).output();
@@ -75,24 +75,25 @@ pub fn compiler(arch: Arch) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
-/// A tree to be compiled.
+/// A tree to compile.
 pub struct Make<'a> {
-    /// The source.
+    /// The folder of the source.
     pub tree: PathBuf,
-    /// What it becomes.
+    /// The folder of the output files.
     pub obj: PathBuf,
-    /// What is said.
+    /// The file for the output of make.
     pub log: PathBuf,
-    /// What for.
+    /// The architecture to compile for.
     pub arch: Arch,
-    /// What the release ends in.
+    /// The end of the kernel's release.
     pub label: &'a str,
-    /// The lock of the tree, which whatever works on it has.
+    /// The lock of the tree. Every process that works on the tree holds it.
     pub lock: Option<&'a File>,
 }
 
 impl Make<'_> {
-    /// Configures it: everything off but these lines and what they need. Gives the whole configuration.
+    /// Configures the tree: only these lines, and what they need, are on. Returns the whole
+    /// configuration.
     pub fn configure(&self, lines: &str) -> Result<String, BuildError> {
         fs::create_dir_all(&self.obj).map_err(at(&self.obj))?;
         let fragment = self.obj.join("needless.config");
@@ -104,7 +105,7 @@ impl Make<'_> {
         Ok(fs::read_to_string(&config).map_err(at(&config))?)
     }
 
-    /// Compiles it with all processors; `progress` is told what.
+    /// Compiles the tree with all processors. Calls `progress` with each step.
     pub fn compile(&self, progress: &dyn Fn(&str)) -> Result<(), BuildError> {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs = format!("-j{jobs}");
@@ -113,7 +114,7 @@ impl Make<'_> {
             Arch::Arm64 => "Image",
         };
         progress("compiling the kernel");
-        // How many steps there are is known from the last time that everything was compiled.
+        // The number of steps is known from the last time that everything was compiled.
         let steps = self.log.with_file_name("steps");
         let known = fs::read_to_string(&steps).ok().and_then(|text| text.trim().parse().ok());
         let known: Option<u32> = known;
@@ -128,13 +129,13 @@ impl Make<'_> {
         };
         self.run(&self.make(&[&jobs, target]), "compiling the kernel", &line)?;
         if known.is_none_or(|known| known < told.get()) {
-            // Only what is told next time depends on it.
+            // Only later progress messages depend on it.
             let _ = fs::write(&steps, told.get().to_string());
         }
         Ok(())
     }
 
-    /// The image that was made.
+    /// The path of the compiled image.
     pub fn image(&self) -> PathBuf {
         self.obj.join(match self.arch {
             Arch::X86_64 => "arch/x86/boot/bzImage",
@@ -142,7 +143,7 @@ impl Make<'_> {
         })
     }
 
-    /// The release that the source is of, as in `6.12`; empty if it does not tell.
+    /// The series of the source, as in `6.12`; empty if the Makefile does not say it.
     pub fn source_release(&self) -> Result<String, FetchError> {
         let path = self.tree.join("Makefile");
         let text = fs::read_to_string(&path).map_err(at(&path))?;
@@ -155,7 +156,7 @@ impl Make<'_> {
         Ok(numbers.map(|(major, minor)| format!("{major}.{minor}")).unwrap_or_default())
     }
 
-    /// What `uname -r` will say.
+    /// The release that `uname -r` will print.
     pub fn release(&self) -> Result<String, FetchError> {
         let path = self.obj.join("include/config/kernel.release");
         Ok(fs::read_to_string(&path).map_err(at(&path))?.trim().to_owned())
@@ -172,7 +173,7 @@ impl Make<'_> {
         };
         command.arg(arch).arg(format!("LOCALVERSION=-{}", self.label));
         command.args(cross(self.arch).map(|(prefix, _, _)| format!("CROSS_COMPILE={prefix}")));
-        // The same source is to become the same image.
+        // With these settings, equal sources give equal images.
         command.args([
             "KBUILD_BUILD_USER=needless",
             "KBUILD_BUILD_HOST=needless",
@@ -183,8 +184,8 @@ impl Make<'_> {
         command
     }
 
-    /// Runs a command; every line of it goes into the log, and the first error out of it into ours.
-    /// The command and all that it starts end with this process.
+    /// Runs a command. Each line of its output goes into the log; on failure, the first error goes
+    /// into ours. The command and everything that it starts end with this process.
     fn run(
         &self,
         command: &Command,
@@ -224,7 +225,7 @@ fn lines(stream: impl io::Read, to: &std::sync::mpsc::Sender<String>) {
     }
 }
 
-/// `CC mm/rmap.o` of what kbuild says of a step.
+/// The step in a line of kbuild's output, such as `CC mm/rmap.o`.
 fn step(line: &str) -> Option<String> {
     let mut words = line.strip_prefix("  ")?.split_whitespace();
     let (what, file) = (words.next()?, words.next()?);
@@ -232,7 +233,7 @@ fn step(line: &str) -> Option<String> {
     is_step.then(|| format!("{what} {file}"))
 }
 
-/// The first error with the lines behind it.
+/// The first error, with the lines after it.
 fn first_error(said: &[String]) -> String {
     let marks = ["error:", "Error:", "undefined reference", "*** "];
     let at = |mark: &&str| said.iter().position(|line| line.contains(*mark));
@@ -240,7 +241,7 @@ fn first_error(said: &[String]) -> String {
     let from = first.unwrap_or(said.len().saturating_sub(ERROR_LINES));
     let lines: Vec<&str> = said[from..].iter().take(ERROR_LINES).map(String::as_str).collect();
     match lines.is_empty() {
-        true => "it says nothing".to_owned(),
+        true => "it printed nothing".to_owned(),
         false => lines.join("\n  "),
     }
 }
@@ -263,8 +264,8 @@ mod tests {
                 .starts_with("make: *** No rule")
         );
         assert_eq!(first_error(&said("a\nb")), "a\n  b");
-        assert_eq!(first_error(&[]), "it says nothing");
-        // A patched file says in an error what it likes.
+        assert_eq!(first_error(&[]), "it printed nothing");
+        // A patched file may print anything in an error.
         let (send, receive) = channel();
         lines(&b"x.c:1:2: error: \"\x1b]0;t\x07\x9b\xe2\x80\xae\"\n\tat\n"[..], &send);
         drop(send);
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(told, shown);
     }
 
-    /// A tree whose make is a small one: what is done with it is what is done with a kernel's.
+    /// The make of this tree is a small one. The test uses it as a kernel's make is used.
     #[test]
     fn a_tree_is_configured_compiled_and_its_errors_are_told() {
         if needless_runner::locate::find().is_err() {

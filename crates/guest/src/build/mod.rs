@@ -1,12 +1,17 @@
-//! Kernels that are compiled here: Debian's source of a series, with patches, in a minimal configuration for guests.
+//! Compiles kernels: Debian's source of a series, with patches, in a minimal configuration for
+//! guests.
 //!
-//! Per source and architecture there is one tree, `builds/VERSION-ARCH/` in the cache:
-//! - `tree/`: the source, in which only those files change that a patch changes; `originals/` and `touched.json` tell
-//!   what they were before ([`patch`]), so that the next build begins with the same source whatever was patched;
-//! - `obj/`: what the compiler made of it, kept so that the next build compiles only what changed;
-//! - `log`: what the last build said.
+//! Each source and architecture has one tree, `builds/VERSION-ARCH/` in the cache:
 //!
-//! A tree appears whole or not at all, and a kernel is kept only when it is built. One build runs at a time.
+//! - `tree/` is the source. Only files that a patch changes change in it. `originals/` and
+//!   `touched.json` hold their state before that ([`patch`]), so the next build begins with the
+//!   same source whatever was patched.
+//! - `obj/` has the compiler's output. It is kept, so that the next build compiles only what
+//!   changed.
+//! - `log` is the output of the last build.
+//!
+//! A tree appears whole or not at all, and only a finished kernel is kept. One build runs at a
+//! time.
 
 mod error;
 mod git;
@@ -33,35 +38,35 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Everything a guest needs, built in, and nothing else.
+/// The configuration of guests: everything that a guest needs, built in, and nothing else.
 const GUEST: &str = include_str!("guest.config");
 const GUEST_X86_64: &str = include_str!("guest-x86-64.config");
 const GUEST_ARM64: &str = include_str!("guest-arm64.config");
 
-/// What is to be built.
+/// An order to build a kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
     /// The series, with the architecture unless it is x86-64: `6.12`, `6.12/arm64`.
     pub series: String,
-    /// Patches, in the order in which they are applied.
+    /// The patches to apply, in this order.
     pub patches: Vec<PathBuf>,
-    /// Lines of a configuration that come on top of the guests' own.
+    /// Lines of a configuration to add to that of guests.
     pub config: Option<PathBuf>,
-    /// What the kernel is to be called; otherwise after the series and the patches.
+    /// The kernel's name; by default it is made of the series and the patches.
     pub name: Option<String>,
 }
 
-/// A kernel that is there, and what its user should know of how it was made.
+/// A kernel that exists now, and notes for its user about how it was made.
 pub struct Built {
-    /// The kernel.
+    /// The kernel itself.
     pub kernel: Kernel,
-    /// Hunks of patches that fitted elsewhere than they say, or with less context.
+    /// Hunks of patches that were applied at another place than they say, or with less context.
     pub told: Vec<String>,
 }
-/// No patch or fragment is larger.
+/// The largest size of a patch or a fragment, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// A patch or a fragment that was read.
+/// The contents of a patch or a fragment.
 struct Text {
     name: String,
     bytes: Vec<u8>,
@@ -85,7 +90,7 @@ impl Text {
     }
 }
 
-/// Builds a kernel and keeps it like one that was fetched; `progress` is told what is being done.
+/// Builds a kernel and keeps it in the cache, like a fetched one. Calls `progress` with each step.
 pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError> {
     let (series, arch) = series_of(&order.series)?;
     let name = name_of(order, series, arch)?;
@@ -93,7 +98,8 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
         order.patches.iter().map(|p| Text::read(p)).collect::<Result<_, _>>()?;
     let fragment = order.config.as_deref().map(Text::read).transpose()?;
     fragment.as_ref().map_or(Ok(()), sets_options)?;
-    // What is no patch is told before anything is fetched, unless git is not there yet.
+    // A file that is no patch is refused before anything is fetched, unless git is not installed
+    // yet.
     match patch::named(&patches) {
         Err(BuildError::Fetch(FetchError::Program { error, .. }))
             if error.kind() == io::ErrorKind::NotFound => {}
@@ -111,7 +117,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
         compiler: make::compiler(arch),
     };
     if let Some(kernel) = cache.kernel(&name).filter(|kernel| kernel.is_from(&package, &built)) {
-        progress("it was built from just this already");
+        progress("it is already built from these sources");
         return Ok(Built { kernel, told: Vec::new() });
     }
     progress("applying the patches");
@@ -145,7 +151,7 @@ pub fn build(order: &Order, progress: &dyn Fn(&str)) -> Result<Built, BuildError
     Ok(Built { kernel, told })
 }
 
-/// Refuses a fragment with a line that sets nothing: it would be passed over.
+/// Refuses a fragment with a line that sets no option, because the kernel would ignore that line.
 fn sets_options(fragment: &Text) -> Result<(), BuildError> {
     let sets = |line: &str| {
         let option = line.strip_prefix("CONFIG_").and_then(|rest| rest.split_once('='));
@@ -166,7 +172,7 @@ fn sets_options(fragment: &Text) -> Result<(), BuildError> {
     })
 }
 
-/// The series and the architecture of `6.12/arm64`.
+/// The series and the architecture in a text such as `6.12/arm64`.
 fn series_of(text: &str) -> Result<(&str, Arch), BuildError> {
     let series = text.split('/').next().unwrap_or_default();
     let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -175,7 +181,7 @@ fn series_of(text: &str) -> Result<(&str, Arch), BuildError> {
     arch.map(|arch| (series, arch)).ok_or_else(|| BuildError::Series { text: text.to_owned() })
 }
 
-/// What the kernel will be called.
+/// The name of the kernel.
 fn name_of(order: &Order, series: &str, arch: Arch) -> Result<String, BuildError> {
     let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let usual = || match order.patches.iter().filter_map(stem).collect::<Vec<_>>().as_slice() {
@@ -194,7 +200,7 @@ fn name_of(order: &Order, series: &str, arch: Arch) -> Result<String, BuildError
     }
 }
 
-/// Waits until nobody else builds.
+/// Waits until no other build runs.
 fn lock(cache: &Cache, progress: &dyn Fn(&str)) -> Result<File, FetchError> {
     let path = cache.folder("builds")?.join("lock");
     let file = File::create(&path).map_err(at(&path))?;
@@ -205,7 +211,7 @@ fn lock(cache: &Cache, progress: &dyn Fn(&str)) -> Result<File, FetchError> {
     Ok(file)
 }
 
-/// What stock kernels of a series have, as far as it decides what is seen: the model's row knows.
+/// Options of a series' stock kernels that decide what can be seen, from the model's row.
 fn as_stock(release: &str, arch: Arch) -> String {
     let (row, _) = KernelRow::of_release(release);
     let line = |option: &str, on: bool| format!("CONFIG_{option}={}\n", if on { 'y' } else { 'n' });
@@ -213,12 +219,13 @@ fn as_stock(release: &str, arch: Arch) -> String {
         Arch::X86_64 => {
             line("X86_5LEVEL", row.config.five_level) + &line("LRU_GEN_ENABLED", row.config.mglru)
         }
-        // The model has no rows for it.
+        // arm64 has no X86_5LEVEL.
         Arch::Arm64 => line("LRU_GEN_ENABLED", row.config.mglru),
     }
 }
 
-/// What a kernel of a series is configured with: what guests need, what stock kernels have, what was added.
+/// The lines of a configuration for a series: what guests need, what stock kernels have, and
+/// `fragment`.
 fn lines(series: &str, arch: Arch, fragment: Option<&Text>) -> String {
     let own = match arch {
         Arch::X86_64 => GUEST_X86_64,
@@ -228,7 +235,7 @@ fn lines(series: &str, arch: Arch, fragment: Option<&Text>) -> String {
     [GUEST, own, &as_stock(series, arch), &added].join("\n")
 }
 
-/// Writes the configuration; gives what became of it.
+/// Configures a tree, and returns the resulting configuration.
 fn configure(make: &Make<'_>, lines: &str, fragment: Option<&Text>) -> Result<String, BuildError> {
     let text = make.configure(lines)?;
     let config = Config::read(&text);
@@ -248,7 +255,7 @@ fn configure(make: &Make<'_>, lines: &str, fragment: Option<&Text>) -> Result<St
     }
 }
 
-/// The lines of a fragment that the kernel's own rules did not let stand.
+/// The lines of a fragment that the kernel's own rules changed or dropped.
 fn refused(fragment: &str, config: &Config) -> Vec<String> {
     let wanted = Config::read(fragment);
     let set = wanted.options().filter(|(name, value)| config.value(name) != Some(*value));
@@ -298,7 +305,7 @@ mod tests {
     #[test]
     fn the_guests_own_configuration_has_every_part() {
         for (own, arch) in [(GUEST_X86_64, Arch::X86_64), (GUEST_ARM64, Arch::Arm64)] {
-            // Tracers set this one.
+            // Tracers select this option.
             let config = Config::read(&[GUEST, own, "CONFIG_EVENT_TRACING=y"].join("\n"));
             assert_eq!(config.absent(arch, &[]), [], "{arch}");
         }

@@ -1,10 +1,11 @@
-//! Patches on a tree, so that only the files change whose contents do: what was compiled from the others stays good.
+//! Applies patches to a tree. Only files whose contents change are written, so the compiler's
+//! output for the others stays valid.
 //!
-//! A patch is applied whole or refused, as `git apply` sees to: names that git quotes, empty files, links and modes are
-//! part of it, and what it cannot make (binary files without their contents) fails. It is tried on copies of the files
-//! that it names, as they were before any patch. Only when all patches apply does anything in the tree change. What a
-//! file was before its first change is kept in `originals/`, and `touched.json` says of each such file whether it was
-//! there at all.
+//! `git apply` applies a patch as a whole or refuses it. It handles quoted names, empty files,
+//! links and modes. It refuses what it cannot make (binary files without their contents). A patch
+//! is first tried on copies of the files that it names, in their state before any patch. The tree
+//! changes only when all patches apply. `originals/` keeps the state of each file before its first
+//! change. `touched.json` says for each such file whether it existed.
 
 use super::Text;
 use super::error::BuildError;
@@ -19,14 +20,15 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Output, Stdio};
 
-/// Files that were changed by some patch, and whether they were there before.
+/// Files that some patch has changed, and whether they existed before.
 type Touched = BTreeMap<String, bool>;
 
-/// Lines of context that have to fit where all three do not: as many as `patch` wants with its usual fuzz.
+/// The least number of context lines that must fit if not all three do: `patch` needs as many with
+/// its usual fuzz.
 const LEAST_CONTEXT: &str = "-C1";
 
-/// Makes the tree in `folder` what it is with these patches, and no others, applied. Gives what is to be told of hunks
-/// that fitted elsewhere or not exactly.
+/// Gives the tree in `folder` its state with these patches applied, and no others. Returns notes
+/// about hunks that were applied at another place or not exactly.
 pub fn apply(folder: &Path, patches: &[Text]) -> Result<Vec<String>, BuildError> {
     let mut work = Work::open(folder)?;
     let named = named(patches)?;
@@ -53,23 +55,25 @@ pub fn apply(folder: &Path, patches: &[Text]) -> Result<Vec<String>, BuildError>
     Ok(told)
 }
 
-/// The files that these patches name. One that names none is no patch.
+/// The files that these patches name. A text that names none is no patch.
 pub fn named(patches: &[Text]) -> Result<BTreeSet<String>, BuildError> {
     let mut all = BTreeSet::new();
     for patch in patches {
         let refused = |what: String| BuildError::Patch { patch: patch.name.clone(), what };
         if let Some(line) = beside(&patch.bytes) {
-            return Err(refused(format!("what `{line}` stands for is not in it")));
+            return Err(refused(format!("it lacks the contents that `{line}` stands for")));
         }
         let listed = git_apply(&std::env::temp_dir(), &["--numstat", "-z"], patch)?;
         if !listed.status.success() {
             return Err(refused(reason(&listed)));
         }
-        // Of what moves it has the new name only.
+        // This output has only the new name of a file that moves.
         let lines = listed.stdout.split(|byte| *byte == 0).filter(|line| !line.is_empty());
         let new = lines.filter_map(|line| line.splitn(3, |byte| *byte == b'\t').nth(2));
         for name in new.map(<[u8]>::to_vec).chain(sources(&patch.bytes)) {
-            let odd = || refused(format!("it names {}, a file outside", foreign::lossy(&name)));
+            let odd = || {
+                refused(format!("it names {}, which is outside the source", foreign::lossy(&name)))
+            };
             let text = std::str::from_utf8(&name).map_err(|_| odd())?;
             match is_inside(text) {
                 true => _ = all.insert(text.to_owned()),
@@ -80,24 +84,25 @@ pub fn named(patches: &[Text]) -> Result<BTreeSet<String>, BuildError> {
     Ok(all)
 }
 
-/// Whether it names something in the tree.
+/// Whether a name lies in the tree.
 fn is_inside(name: &str) -> bool {
     !name.is_empty()
         && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A line by which `diff -r` says that something differs and does not say how: git reads over it as over a letter.
+/// A line in which `diff -r` says that files differ, but not how. git ignores such a line, like the
+/// text of a letter.
 fn beside(patch: &[u8]) -> Option<String> {
     patch.split(|byte| *byte == b'\n').map(foreign::said).find(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let only_in = matches!(words[..], ["Only", "in", folder, _] if folder.ends_with(':'));
         let files = ["Binary files ", "Files "].iter().any(|start| line.starts_with(start));
-        // git's own has a header before it, and git refuses it by that.
+        // In git's own patches such a line follows a header, and git refuses it for that reason.
         only_in || (files && line.contains(" and ") && line.trim_end().ends_with(" differ"))
     })
 }
 
-/// The files that others are made of: `rename from` and `copy from`.
+/// The files that other files are made of: `rename from` and `copy from`.
 fn sources(patch: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     patch.split(|byte| *byte == b'\n').filter_map(|line| {
         let name =
@@ -106,7 +111,7 @@ fn sources(patch: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// A name as git writes it: in quotes with C's escapes, or as it is.
+/// The name in git's notation: quoted with C escapes, or plain.
 fn unquoted(name: &[u8]) -> Vec<u8> {
     let Some(inner) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else {
         return name.to_vec();
@@ -141,8 +146,9 @@ fn unquoted(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Applies a patch to the files in `scratch`; gives what git has to say of it. A hunk has to fit with all of its
-/// context, if need be elsewhere; if one does not, with less, which is told.
+/// Applies a patch to the files in `scratch`, and returns git's remarks. Each hunk has to fit with
+/// its whole context, if need be at another place. If one does not, less context is enough, which
+/// the remarks say.
 fn try_patch(patch: &Text, scratch: &Path) -> Result<Vec<String>, BuildError> {
     let exact = git_apply(scratch, &["--verbose"], patch)?;
     if exact.status.success() {
@@ -155,7 +161,8 @@ fn try_patch(patch: &Text, scratch: &Path) -> Result<Vec<String>, BuildError> {
     }
 }
 
-/// `git apply` of a patch in a folder, whatever repository is around it and whatever its user has set.
+/// Runs `git apply` for a patch in a folder. No surrounding repository and no setting of the user
+/// affects it.
 fn git_apply(folder: &Path, options: &[&str], patch: &Text) -> Result<Output, BuildError> {
     let cannot = |error| FetchError::Program { program: "git".to_owned(), error };
     let words = ["apply"].iter().chain(options).chain(&["-"]).map(AsRef::as_ref);
@@ -169,14 +176,14 @@ fn git_apply(folder: &Path, options: &[&str], patch: &Text) -> Result<Output, Bu
         .spawn()
         .map_err(cannot)?;
     let (input, bytes) = (child.stdin.take(), patch.bytes.clone());
-    // It may talk before it has read everything.
+    // git may write output before it has read the whole patch.
     let writer = std::thread::spawn(move || input.map(|mut input| input.write_all(&bytes)));
     let output = child.wait_with_output().map_err(cannot)?;
     let _ = writer.join();
     Ok(output)
 }
 
-/// The lines that git says of a patch.
+/// The lines of git's error output.
 fn said(output: &Output) -> Vec<String> {
     output.stderr.split(|byte| *byte == b'\n').map(foreign::said).collect()
 }
@@ -197,7 +204,8 @@ fn reason(output: &Output) -> String {
     }
 }
 
-/// What git says of hunks that fitted elsewhere, or with less context, with their files.
+/// git's remarks about hunks that it applied at another place, or with less context, with their
+/// files.
 fn remarks(patch: &Text, output: &Output) -> Vec<String> {
     let mut file = String::new();
     let mut told = Vec::new();
@@ -211,17 +219,18 @@ fn remarks(patch: &Text, output: &Output) -> Vec<String> {
     told
 }
 
-/// What a name of the tree stands for.
+/// A file or a link in the tree.
 #[derive(Debug, PartialEq, Eq)]
 enum Entry {
-    /// A file, and whether it can be executed.
+    /// The contents of a file, and whether it is executable.
     File(Vec<u8>, bool),
     /// A symbolic link.
     Link(PathBuf),
 }
 
 impl Entry {
-    /// What is there; nothing if there is no such name. No link is followed, neither it nor one on the way.
+    /// Reads the entry with this name; `None` if there is none. It follows no symbolic link, also
+    /// not in a parent folder.
     fn read(root: &Path, file: &str) -> Result<Option<Entry>, FetchError> {
         let mut path = root.to_owned();
         let mut parts = Path::new(file).components().peekable();
@@ -246,13 +255,13 @@ impl Entry {
                     let bytes = fs::read(&path).map_err(at(&path))?;
                     return Ok(Some(Entry::File(bytes, executable)));
                 }
-                (_, None) => return Err(refused("a patch names it as a file, and it is none")),
+                (_, None) => return Err(refused("a patch names it as a file, but it is not one")),
             }
         }
         Ok(None)
     }
 
-    /// Writes it whole or not at all, and the folders that it lies in.
+    /// Writes the entry whole or not at all, and makes the folders above it.
     fn write(&self, root: &Path, file: &str) -> Result<(), FetchError> {
         let path = root.join(file);
         let folder = path.parent().unwrap_or(root);
@@ -293,7 +302,7 @@ impl Work {
         Ok(Work { tree, originals, list, touched })
     }
 
-    /// A file as it was before any patch; `None` if it was not there.
+    /// A file in its state before any patch; `None` if it did not exist.
     fn original(&self, file: &str) -> Result<Option<Entry>, FetchError> {
         match self.touched.get(file) {
             Some(true) => Entry::read(&self.originals, file),
@@ -302,8 +311,8 @@ impl Work {
         }
     }
 
-    /// Makes a file of the tree what it is to be, if it is something else. What it was before the first time is kept
-    /// before anything changes.
+    /// Gives a file of the tree its wanted state, if it has another one. Before the first change,
+    /// the file's state is saved.
     fn change(&mut self, file: &str, wanted: Option<&Entry>) -> Result<(), FetchError> {
         let found = Entry::read(&self.tree, file)?;
         if found.as_ref() == wanted {
@@ -348,7 +357,7 @@ mod tests {
         Text { name: name.to_owned(), bytes: text.as_bytes().to_vec() }
     }
 
-    /// A hunk with three lines of context, for a place in numbered lines.
+    /// A hunk with three lines of context, for a place in a file of numbered lines.
     fn hunk(first: u32, context: [&str; 2]) -> String {
         let [before, after] = context;
         let n = |at: u32| first + at;
@@ -448,7 +457,7 @@ mod tests {
         assert_eq!(left.count(), 0);
     }
 
-    /// Beside one good hunk each: what `patch` dropped, or made something else of.
+    /// Each case has a good hunk, and a part that `patch` dropped or changed into something else.
     #[test]
     fn every_part_of_a_patch_is_applied() {
         let folder = tree();

@@ -1,4 +1,5 @@
-//! Debian's source of a series, with Debian's own patches: the package `linux-source-SERIES`, unpacked.
+//! Debian's source of a series, with Debian's own patches: the package `linux-source-SERIES`,
+//! unpacked.
 
 use super::error::BuildError;
 use crate::apt::Apt;
@@ -13,16 +14,16 @@ use std::process::{Command, Stdio};
 
 const PREFIX: &str = "linux-source-";
 
-/// A source that is unpacked.
+/// An unpacked source.
 pub struct Source {
-    /// Where: see [`super`].
+    /// The folder of the source, as [`super`] describes it.
     pub folder: PathBuf,
-    /// What it came from.
+    /// The package that it comes from.
     pub package: Package,
 }
 
-/// The newest source of a series that the archive has, unpacked unless it is already. Without the archive that
-/// which is there has to do.
+/// Unpacks the newest source of a series that the archive has, unless it is unpacked already. If
+/// the archive cannot be reached, uses the source that exists.
 pub fn ready(
     cache: &Cache,
     series: &str,
@@ -31,7 +32,7 @@ pub fn ready(
 ) -> Result<Source, BuildError> {
     let builds = cache.folder("builds")?;
     sweep(&builds);
-    progress("the archive's lists");
+    progress("reading the archive's lists");
     let apt = Apt::open(cache, Arch::X86_64)?;
     let complaint = apt.update()?;
     if !apt.has_lists() {
@@ -62,7 +63,7 @@ pub fn ready(
     Ok(Source { folder, package })
 }
 
-/// Removes what an interrupted unpacking left. Only under the lock of builds.
+/// Removes the remains of an interrupted unpacking. The caller holds the lock of builds.
 fn sweep(builds: &Path) {
     for entry in fs::read_dir(builds).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(".new-") {
@@ -75,7 +76,7 @@ fn bad(package: &str, what: impl ToString) -> FetchError {
     FetchError::Package { package: package.to_owned(), what: what.to_string() }
 }
 
-/// Unpacks the archive of sources that lies in the package. The folder appears when it is whole.
+/// Unpacks the archive of sources inside the package. The folder appears only when it is whole.
 fn unpack(
     package: &Path,
     builds: &Path,
@@ -103,14 +104,14 @@ fn unpack(
         Some(stream) => unpack_inner(stream, &tree),
         None => Err(io::Error::other("dpkg-deb has no output")),
     };
-    // What it would still say is not needed.
+    // The rest of its output is not needed.
     let _ = unpacker.kill();
     let _ = unpacker.wait();
     unpacked.map_err(|error| bad(&name, error))?;
     fs::rename(staging.path(), folder).map_err(at(folder))
 }
 
-/// Gives the archive within the archive to `tar`.
+/// Passes the inner archive to `tar`.
 fn unpack_inner(stream: impl io::Read, tree: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(BufReader::with_capacity(1 << 16, stream));
     for entry in archive.entries()? {

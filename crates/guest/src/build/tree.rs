@@ -1,8 +1,9 @@
-//! Commits of a git tree, compiled one after the other.
+//! Compiles commits of a git tree, one after the other.
 //!
-//! The tree is read, never changed ([`super::git`]): commits are checked out in a clone that shares its objects,
-//! `builds/tree-HASH/` in the cache, so that each compiles what differs from the one before. Of the clone git is told
-//! by name where it is, so that a damaged one is an error and not the repository around it.
+//! The tree is read, never changed ([`super::git`]). Commits are checked out in a clone that shares
+//! its objects, `builds/tree-HASH/` in the cache. So each build compiles only what differs from the
+//! one before. git gets the path of the clone explicitly: a damaged clone is an error, and git does
+//! not turn to a repository around it.
 
 use super::error::BuildError;
 use super::git::{failed, git};
@@ -16,11 +17,11 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A git tree whose commits can be compiled. Nobody else builds meanwhile.
+/// A git tree whose commits can be compiled. No other build runs meanwhile.
 pub struct Tree {
-    /// Where the repository's objects are: of a worktree or a submodule that is elsewhere.
+    /// The folder with the repository's objects. For a worktree or a submodule it lies elsewhere.
     repository: PathBuf,
-    /// What was named: of a worktree, HEAD is its own.
+    /// The folder that the user named. A worktree has a HEAD of its own.
     named: PathBuf,
     folder: PathBuf,
     fragment: Option<Text>,
@@ -28,7 +29,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree in `repository`, with lines of a configuration on top of the guests' own.
+    /// Opens the tree in `repository`. The lines of `config` are added to the configuration of
+    /// guests.
     pub fn open(
         repository: &Path,
         config: Option<&Path>,
@@ -46,7 +48,7 @@ impl Tree {
         Ok(Tree { repository, named, folder, fragment, lock })
     }
 
-    /// The commit that a revision names.
+    /// The id of the commit that a revision names.
     pub fn commit(&self, revision: &str) -> Result<String, BuildError> {
         let wanted = format!("{revision}^{{commit}}");
         self.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted]).map_err(|_| {
@@ -55,14 +57,15 @@ impl Tree {
         })
     }
 
-    /// A commit's number and subject, for people.
+    /// A commit's short id and subject, for messages.
     pub fn text(&self, commit: &str) -> Result<(String, String), BuildError> {
         let line = self.ask(&["log", "-1", "--format=%h %s", commit])?;
         let (number, subject) = line.split_once(' ').unwrap_or((&line, ""));
         Ok((number.to_owned(), subject.to_owned()))
     }
 
-    /// The commits that `bad` has and none of `good`, itself among them, those first that tell most.
+    /// The commits that are in `bad` and in none of `good`, including `bad` itself. Those that
+    /// halve the rest best come first.
     pub fn between(&self, good: &[String], bad: &str) -> Result<Vec<String>, BuildError> {
         let mut words = vec!["rev-list", "--bisect-all", bad, "--not"];
         words.extend(good.iter().map(String::as_str));
@@ -71,12 +74,12 @@ impl Tree {
         Ok(lines.filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect())
     }
 
-    /// One line that git says of the repository.
+    /// Runs git on the repository, and returns one line of output.
     fn ask(&self, words: &[&str]) -> Result<String, BuildError> {
         git(&self.named, words).map(|line| foreign::lossy(&line))
     }
 
-    /// Compiles a commit for x86-64; gives the image.
+    /// Compiles a commit for x86-64, and returns the path of the image.
     pub fn build(&self, commit: &str, progress: &dyn Fn(&str)) -> Result<PathBuf, BuildError> {
         make::tools(Arch::X86_64, progress)?;
         let tree = self.check_out(commit)?;
@@ -103,7 +106,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Makes a clone that shares the repository's objects. It appears whole or not at all.
+    /// Makes a clone that shares the repository's objects. The clone appears whole or not at all.
     fn clone_to(&self, tree: &Path) -> Result<(), BuildError> {
         let new = self.folder.join(".new-tree");
         for left in [tree, &new] {
@@ -120,7 +123,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// A repository of eight commits.
+    /// Makes a repository of eight commits.
     fn repository(folder: &Path) -> Vec<String> {
         fs::create_dir_all(folder).unwrap();
         run(folder, &["init", "--quiet"]);
@@ -179,7 +182,7 @@ mod tests {
         assert_eq!(subject, "escape \\u{1b}]0;t\\u{7} \\u{9b}2J \\u{202e}");
     }
 
-    /// Everything below a folder, by path, with contents: what git may not change of a repository.
+    /// All files below a folder, with contents: what git must not change in a repository.
     fn all_of(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         let mut all = Vec::new();
         for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -204,7 +207,7 @@ mod tests {
         repository(&at("super"));
         run(&at("super"), &["submodule", "--quiet", "add", &text("repository"), "inside"]);
         fs::create_dir(at("repository/mm")).unwrap();
-        // Something staged and something changed: both stay so.
+        // A staged file and a changed one. Both must stay so.
         fs::write(at("repository/staged"), "s").unwrap();
         run(&at("repository"), &["add", "staged"]);
         fs::write(at("repository/file"), "changed").unwrap();

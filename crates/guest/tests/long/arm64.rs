@@ -1,7 +1,8 @@
 //! arm64 kernels under QEMU: the faults and the TLB invalidations of tests/captures-arm64.tsv.
 //!
-//! What they need besides (the runner for arm64, QEMU's plugin) is built if the environment does
-//! not name it. Where QEMU or the runner is missing and cannot be had, the tests are skipped.
+//! The tests also need the runner for arm64 and QEMU's plugin. These are built unless the
+//! environment names them. If QEMU or the runner is missing and cannot be installed or built, the
+//! tests are skipped.
 
 use needless_guest::{GuestError, GuestOptions, KernelTarget, run_batch};
 use needless_model::account::Account;
@@ -45,8 +46,8 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// The runner for arm64, with the plugin and this machine's runner beside these tests; `None`, and
-/// the test is skipped, if it cannot be had.
+/// The runner for arm64, with the plugin and this machine's runner beside these tests. If it cannot
+/// be built, returns `None`, and the test is skipped.
 pub(super) fn runner() -> Option<PathBuf> {
     let root = user() == Some(0);
     if Command::new("qemu-system-aarch64").arg("--version").output().is_err() && !root {
@@ -55,7 +56,7 @@ pub(super) fn runner() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("NEEDLESS_RUNNER_ARM64") {
         return Some(path.into());
     }
-    // This test is TARGET/PROFILE/deps/long-….
+    // The path of this test is TARGET/PROFILE/deps/long-….
     let test = std::env::current_exe().unwrap();
     let target = test.ancestors().nth(3).unwrap();
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
@@ -72,7 +73,7 @@ pub(super) fn runner() -> Option<PathBuf> {
     Some(path)
 }
 
-/// The user that owns this process.
+/// The user id of this process.
 fn user() -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").ok().map(|found| found.uid())
@@ -88,7 +89,8 @@ fn program(name: &str) -> Program {
     program
 }
 
-/// What a child and its parent do to the pages of a fork: who sets the accessed bits decides how many faults it takes.
+/// What a child does to the pages of a fork; then its parent reads and writes them. The number of
+/// faults depends on whether the processor sets accessed bits.
 const FORKS: [&str; 4] = [
     "read \"heap\"; read \"heap\"",
     "read \"heap[0..8]\"; write \"heap[8..16]\"; write \"heap[0..8]\"",
@@ -106,11 +108,12 @@ fn fork(child: &str) -> Program {
     compile(&Source::new("fork", text), &Settings::default()).unwrap()
 }
 
-/// Boots until every program has had its rounds undisturbed.
+/// The most boots until every program has its undisturbed rounds.
 const MOST_BOOTS: usize = 3;
 
-/// Runs each program, once more in a boot of its own if others disturbed all its rounds: nothing is seen there by what,
-/// and on a busy machine the guest's clock goes on while the guest waits for a processor.
+/// Runs each program, and runs it again in another boot if all its rounds were disturbed. A guest
+/// does not show what disturbed them, and on a busy machine its clock goes on while it waits for a
+/// processor.
 fn undisturbed(target: &KernelTarget, programs: &[Program]) -> Vec<TargetRun> {
     let runs: Vec<TargetRun> = repeated(target, programs).into_iter().map(Result::unwrap).collect();
     for (program, run) in programs.iter().zip(&runs) {
@@ -119,7 +122,8 @@ fn undisturbed(target: &KernelTarget, programs: &[Program]) -> Vec<TargetRun> {
     runs
 }
 
-/// The same as far as it goes: what was disturbed in one boot is run in others, and what is refused is not.
+/// Runs each program, and runs it again in another boot if its run was invalid. A refused program
+/// is not run again.
 fn repeated(target: &KernelTarget, programs: &[Program]) -> Vec<Result<TargetRun, GuestError>> {
     let mut runs = run_batch(target, programs, &|_| {}).unwrap();
     for _ in 1..MOST_BOOTS {
@@ -135,7 +139,7 @@ fn repeated(target: &KernelTarget, programs: &[Program]) -> Vec<Result<TargetRun
     runs
 }
 
-/// Of faults a guest tells how many there are.
+/// A guest shows only the number of faults.
 #[test]
 fn faults_after_a_fork_are_those_of_the_model() {
     let _turn = turn();
@@ -161,18 +165,19 @@ fn faults_after_a_fork_are_those_of_the_model() {
             faults.entry(processor).or_insert_with(Vec::new).push(real[0].0.unwrap());
         }
     }
-    // 64 pages that the child reads: a fault for each where the processor does not set the bit, none where it does.
+    // The child reads 64 pages. It takes a fault for each if the processor does not set the bit,
+    // and none if it does.
     assert_eq!(faults["max"].last(), Some(&0));
     assert_eq!(faults["cortex-a72"].last(), Some(&64));
 }
 
-/// `1/0; 0 ¦ vale1is=1`
+/// A round as text, such as `1/0; 0 ¦ vale1is=1`.
 fn text(round: &Round) -> String {
     let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
     format!("{minor}/{major}; {}", invalidations(&round.instructions))
 }
 
-/// What is seen, and that nothing else is passed off as seen.
+/// Checks what can be seen, and that nothing else counts as seen.
 fn check(row: &Row, run: &TargetRun) -> Result<(), String> {
     let name = format!("{} {} {}", row.scenario, row.kernel, row.processor);
     assert_eq!(run.rounds.len(), ROUNDS as usize, "{name}");
@@ -215,8 +220,8 @@ fn kernels_do_what_was_captured_on_both_processors() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Scenarios of one process whose flushes are compared with the model's: built-in ones, and random ones of seeds that draw
-/// no processes.
+/// Scenarios of one process whose flushes are compared with the model's: built-in ones, and random
+/// ones with seeds that draw no processes.
 fn compared() -> Vec<Program> {
     let names = ["z_munmap_freept", "z_populate_write", "b_pf3_ext4", "f_truncate", "cow-reuse"];
     let random = (61_000..61_016).map(|seed| {
@@ -246,7 +251,7 @@ fn kernels_flush_as_the_model_does() {
         let (mut exact, mut others) = (0, Vec::new());
         for (program, result) in programs.iter().zip(results) {
             let model = sim::run(program, &row, &SimOptions::default());
-            // What a kernel lacks it refuses, and the model with it.
+            // The kernel refuses what it lacks, and so does the model.
             let (Ok(real), Ok(model)) = (&result, &model) else {
                 others.push(format!("{}: {:?} {:?}", program.name, result.err(), model.err()));
                 continue;

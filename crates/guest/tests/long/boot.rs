@@ -1,4 +1,4 @@
-//! Real kernels, booted: what they do, and what is left of them when they end in a bad way.
+//! Boots real kernels: what they do, and what is left of them after a bad end.
 //!
 //! The kernels are fetched if they are not cached.
 
@@ -18,7 +18,8 @@ use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The usual guest, with a static runner: that of whoever runs the tests, or one built for it.
+/// The default guest with a static runner: the one that the environment names, or one that was
+/// built for it.
 pub(super) fn usual() -> GuestOptions {
     static RUNNER: OnceLock<PathBuf> = OnceLock::new();
     let runner = RUNNER.get_or_init(|| {
@@ -29,7 +30,7 @@ pub(super) fn usual() -> GuestOptions {
             .args(["build", "--quiet", "-p", "needless-runner"])
             .status();
         assert!(status.unwrap().success(), "the runner does not build");
-        // This test is TARGET/PROFILE/deps/long-….
+        // The path of this test is TARGET/PROFILE/deps/long-….
         let test = std::env::current_exe().unwrap();
         test.ancestors().nth(2).unwrap().join("needless-runner")
     });
@@ -46,7 +47,7 @@ pub(super) fn program(name: &str, rounds: u32) -> Program {
     program
 }
 
-/// The program that takes hours.
+/// A program that takes hours.
 fn endless() -> Program {
     let mut program = program("a_dontneed_w_1", 3);
     for op in &mut program.threads[0].body {
@@ -58,7 +59,7 @@ fn endless() -> Program {
     program
 }
 
-/// Rounds as text: sequence and faults.
+/// The rounds as text: sequence and faults.
 fn rounds(program: &Program, run: &TargetRun) -> Vec<String> {
     let account = Account::of(program, run);
     let rusage = run.rounds.iter().map(|round| (round.minor_faults, round.major_faults));
@@ -66,7 +67,7 @@ fn rounds(program: &Program, run: &TargetRun) -> Vec<String> {
     rusage.enumerate().map(|(at, rusage)| format!("{} {rusage:?}", sequence(at))).collect()
 }
 
-/// Processes whose command line has `word` in it, this one left out.
+/// Processes with `word` in their command line, except this one.
 fn processes_with(word: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -77,7 +78,7 @@ fn processes_with(word: &str) -> Vec<u32> {
     .collect()
 }
 
-/// A guest's command line with a word to know its processes by.
+/// Options of a guest with a word in its command line that identifies its processes.
 fn marked(word: &str) -> GuestOptions {
     GuestOptions { append: format!("needless.test={word}"), ..usual() }
 }
@@ -85,7 +86,7 @@ fn marked(word: &str) -> GuestOptions {
 #[test]
 fn two_kernels_do_what_their_rows_say_in_one_boot_each() {
     let _turn = turn();
-    // Swap, an idle CPU, an advice that 5.10 does not have.
+    // These need swap, an idle CPU, and an advice that 5.10 does not have.
     let programs = ["a_swap_rw_8", "z_munmap_1_lazy", "z_populate_write_8", "z_mprotect_33"]
         .map(|name| program(name, 5));
     for (series, has_populate) in [("5.10", false), ("6.12", true)] {
@@ -150,7 +151,7 @@ fn emulators(word: &str) -> Vec<u32> {
     processes_with(word).into_iter().filter(is_emulator).collect()
 }
 
-/// The first emulator is stopped, as one that hangs.
+/// The test stops the first emulator, so that it seems to hang.
 #[test]
 fn a_guest_that_does_not_come_up_is_booted_once_more() {
     let _turn = turn();
@@ -165,7 +166,7 @@ fn a_guest_that_does_not_come_up_is_booted_once_more() {
     let mut guest = Guest::boot(&kernel, &options).unwrap();
     stopper.join().unwrap();
     let run = guest.run(&program("a_dontneed_w_1", 2)).unwrap();
-    // More than twice if the machine is too busy for the second as well.
+    // There are more than two boots if the machine is too busy for the second one.
     let boots: u32 = run.environment["guest.boots"].parse().unwrap();
     assert!(boots >= 2, "{boots}");
     drop(guest);
@@ -182,7 +183,7 @@ fn after_a_guest_is_killed_its_program_gets_another_and_the_batch_goes_on() {
     let (sender, done) = channel();
     let killer = std::thread::spawn(move || {
         assert_eq!(done.recv(), Ok(1), "the first program is over");
-        // Well before the limit, and long enough to begin with the next one.
+        // This is well before the limit, and long enough for the next program to begin.
         std::thread::sleep(Duration::from_secs(2));
         let first = emulators("killed-guest");
         assert_eq!(first.len(), 1);
@@ -192,7 +193,7 @@ fn after_a_guest_is_killed_its_program_gets_another_and_the_batch_goes_on() {
             emulators("killed-guest").into_iter().find(|pid| *pid != first[0])
         });
     });
-    // Only the first one is waited for.
+    // The test waits only for the first message.
     let progress = |at| {
         let _ = sender.send(at);
     };
@@ -206,7 +207,7 @@ fn after_a_guest_is_killed_its_program_gets_another_and_the_batch_goes_on() {
     assert!(processes_with("killed-guest").is_empty());
 }
 
-/// Not a test of its own: the process that the next test kills.
+/// This is not a test by itself: it is the process that the next test kills.
 #[test]
 #[ignore = "started by the next test"]
 fn a_guest_for_good() {
@@ -219,7 +220,7 @@ fn a_guest_for_good() {
 #[test]
 fn kill_9_leaves_no_process_behind() {
     let _turn = turn();
-    // While it boots, and while it runs a program.
+    // The test kills the process during a boot, and while a program runs.
     for wait_for_boot in [false, true] {
         let mut child =
             again("long::boot::a_guest_for_good").stdout(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,5 @@
-//! Pages that move between NUMA nodes: what kernels did in tests/captures-nodes.tsv, they do again in every round.
+//! Pages that move between NUMA nodes: in every round, kernels do what tests/captures-nodes.tsv
+//! has.
 
 use super::boot::usual;
 use needless_guest::{KernelTarget, run_batch};

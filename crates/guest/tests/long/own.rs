@@ -1,4 +1,4 @@
-//! Images by their paths: those of fetched kernels, and such as cannot be guests.
+//! Images by their paths: those of fetched kernels, and some that cannot be guests.
 
 use super::boot::{program, usual};
 use needless_guest::{GuestError, GuestOptions, KernelTarget, Limits, kernels, run_batch};
@@ -39,7 +39,8 @@ fn an_image_by_its_path_is_the_kernel_that_it_is() {
     let [own, stock] = [own, stock].map(|run| Account::of(&program, &run));
     assert_eq!(own.sequences()[0].value, stock.sequences()[0].value);
 
-    // Without its modules it has no zram: what needs none runs, what does says so.
+    // Without its modules the kernel has no zram. A scenario that needs none runs, and one that
+    // needs zram reports that.
     assert!(run(&kernel.image(), "", limits, "a_dontneed_w_1").is_ok());
     let lacks = run(&kernel.image(), "", limits, "cow-reuse").unwrap_err();
     assert!(told(&lacks).contains("CONFIG_ZRAM"), "{}", told(&lacks));
@@ -55,7 +56,7 @@ fn what_cannot_be_a_guest_ends_with_its_reason() {
     let told_of = told(&panicked);
     assert!(told_of.contains("panic: ") && told_of.contains("CONFIG_BLK_DEV_INITRD"), "{told_of}");
 
-    // One that starts and says nothing: its setup code, at 0x200, jumps to itself.
+    // This image starts and prints nothing: its setup code, at 0x200, jumps to itself.
     let folder = tempfile::tempdir().unwrap();
     let silent = folder.path().join("bzImage");
     let mut bytes = fs::read(&image).unwrap();
@@ -70,7 +71,8 @@ fn what_cannot_be_a_guest_ends_with_its_reason() {
     assert!(told(&cut).contains("truncated"), "{cut}");
 }
 
-/// A stock kernel that leaves a part of itself uninitialised, as one that was configured without it.
+/// The test makes a stock kernel leave a part uninitialised, as if it was configured without that
+/// part.
 #[test]
 fn a_part_that_a_kernel_lacks_is_named_by_its_options() {
     let _turn = turn();
@@ -88,14 +90,14 @@ fn a_part_that_a_kernel_lacks_is_named_by_its_options() {
         assert!(told(&lacks).contains(option), "{}", told(&lacks));
         assert_eq!(lacks.exit_status(), 121);
     }
-    // Without tracefs the run goes on, and nothing that was not seen is a zero.
+    // Without tracefs the run goes on, and no unseen figure becomes a zero.
     let blind = without("tracefs_init,trace_create_tracefs", "a_dontneed_w_1").unwrap();
     assert!(!blind.rounds.is_empty());
     let reason = &blind.unseen[needless_model::account::EVENTS];
     assert!(reason.contains("CONFIG_FTRACE"), "{reason}");
 }
 
-/// What stock kernels are configured with beside what guests need makes no difference to what is compared.
+/// The options of stock kernels that guests do not need make no difference in what is compared.
 #[test]
 fn the_minimal_configuration_has_the_stock_kernels_sequences() {
     const BUILT: &str = "6.12+guest";

@@ -1,5 +1,5 @@
-//! Kernels of our own for arm64 (patches/), each beside the stock one. They are built by `make kernels-own`; what is not
-//! built is skipped.
+//! Our own kernels for arm64 (patches/), each compared with one without the patch.
+//! `make kernels-own` builds them. Tests of kernels that are not built are skipped.
 
 use super::arm64::runner;
 use needless_guest::{GuestOptions, KernelTarget, kernels, run_batch};
@@ -17,7 +17,7 @@ fn is_built(kernel: &str) -> bool {
     kernels::cached().unwrap().iter().any(|name| name == kernel)
 }
 
-/// A program on a kernel for arm64.
+/// Runs a program on a kernel for arm64.
 fn run(program: &Program, kernel: &str, processor: &str) -> Option<TargetRun> {
     let options = GuestOptions {
         processor: Some(processor.to_owned()),
@@ -34,13 +34,13 @@ fn faults(run: &TargetRun) -> Vec<(Option<u64>, Option<u64>)> {
     run.rounds.iter().map(|round| (round.minor_faults, round.major_faults)).collect()
 }
 
-/// What the model has for them.
+/// The faults of each round in the model.
 fn predicted(program: &Program, row: &str) -> Vec<(Option<u64>, Option<u64>)> {
     let row = KernelRow::parse(row).unwrap();
     faults(&sim::run(program, &row, &SimOptions::default()).unwrap())
 }
 
-/// patches/6.12/fork-young.patch, where the processor leaves the accessed bit to a fault.
+/// Tests patches/6.12/fork-young.patch, on a processor that leaves the accessed bit to a fault.
 #[test]
 fn a_child_whose_pages_stay_young_takes_no_fault_for_them() {
     const BUILT: &str = "6.12+fork-young/arm64";
@@ -61,8 +61,8 @@ fn a_child_whose_pages_stay_young_takes_no_fault_for_them() {
     }
 }
 
-/// First stores to shared memory: the fault of each lets go of the lock and is tried again (mm/memory.c:
-/// fault_dirty_shared_page, 5.10), which getrusage calls a major one.
+/// First stores to shared memory. The fault of each gives back the lock and is tried again
+/// (mm/memory.c: fault_dirty_shared_page, 5.10). getrusage counts it as a major one.
 const RETRIED: &str = "scenario \"retried\" {
     machine { cpus 2 }
     thread \"main\" cpu=0 {
@@ -81,8 +81,9 @@ fn invalidations(round: &Round) -> BTreeMap<String, u64> {
     all
 }
 
-/// patches/5.10/retry-flush.patch: one invalidation of a page more for each fault that is tried again, and nothing else.
-/// The archive has no whole stock kernel of 5.10 for arm64, so both are ours.
+/// Tests patches/5.10/retry-flush.patch: one more invalidation of a page for each fault that is
+/// tried again, and nothing else. The archive has no complete stock kernel of 5.10 for arm64, so
+/// both kernels are ours.
 #[test]
 fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
     const BUILT: [&str; 2] = ["5.10+guest/arm64", "5.10+retry-flush/arm64"];
@@ -98,10 +99,12 @@ fn the_old_rule_invalidates_for_each_fault_that_is_tried_again() {
     [shared, page_fault3].iter().for_each(|program| held_against_each_other(program, BUILT));
 }
 
-/// The program on the kernel without the patch and on the one with it, and both against their rows.
+/// Compares a program on the kernel without the patch and on the one with it, and both with their
+/// rows.
 fn held_against_each_other(program: &Program, built: [&str; 2]) {
-    // Each is issued once on both: without KASLR, which the minimal configuration lacks, kernels trust these processors to need no page-table
-    // isolation (arch/arm64/kernel/cpufeature.c:unmap_kernel_at_el0).
+    // Each invalidation is issued once on both. Without KASLR, which the minimal configuration
+    // lacks, kernels assume that these processors need no page-table isolation
+    // (arch/arm64/kernel/cpufeature.c:unmap_kernel_at_el0).
     for (processor, row) in [("max", "5.10/arm64"), ("cortex-a72", "5.10/arm64,cpu=cortex-a72")] {
         let [Some(new), Some(old)] = built.map(|kernel| run(program, kernel, processor)) else {
             return;

@@ -1,4 +1,4 @@
-//! What the tests on the live kernel share: programs written by hand, and events in short form.
+//! Helpers of the tests on the live kernel: programs written by hand, and events in short form.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use needless_live::{LiveError, LiveOptions};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{MutexGuard, Once};
 
-/// The runner: the one that the environment names, else the one of this build.
+/// The path of the runner: the one that the environment names, or that of this build.
 pub fn runner() -> PathBuf {
     match std::env::var_os("NEEDLESS_RUNNER") {
         Some(path) => path.into(),
@@ -24,8 +24,8 @@ pub fn runner() -> PathBuf {
     }
 }
 
-/// Live runs exclude each other, so the tests of one binary take turns. Builds the runner first
-/// if there is none.
+/// Waits for the turn: live runs exclude each other, so the tests of a binary run one at a time.
+/// Builds the runner first if there is none.
 pub fn turn() -> MutexGuard<'static, ()> {
     static BUILD: Once = Once::new();
     let guard = needless_testing::turn();
@@ -41,7 +41,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// Whether the tests may do what they are about; if not, the test is skipped.
+/// Whether this process is root. If not, the test is skipped.
 pub fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -50,7 +50,7 @@ pub fn root() -> bool {
     root
 }
 
-/// Whether this kernel is at least `major.minor` on x86-64; if not, the test is skipped.
+/// Whether this is x86-64 with a kernel of at least `major.minor`. If not, the test is skipped.
 pub fn kernel_at_least(major: u32, minor: u32) -> bool {
     let series = needless_runner::environment::series();
     let good = cfg!(target_arch = "x86_64") && series >= (major, minor);
@@ -78,7 +78,7 @@ pub fn advise(advice: Advice, count: i64) -> OpKind {
 
 pub const MAP: OpKind = OpKind::Call(CallExpr::Map { area: 0, prot: Prot::ReadWrite });
 
-/// A keeper of the page table, in area 1, next to area 0.
+/// Maps and writes a page in area 1, next to area 0, which keeps their page table.
 pub fn neighbour() -> [OpKind; 2] {
     let range = RangeExpr { area: 1, first: Expr::Const(0), pages: Expr::Const(1) };
     let order = Order::Ascending { stride: Expr::Const(1) };
@@ -153,7 +153,8 @@ pub fn try_run(program: &Program) -> Result<TargetRun, LiveError> {
     needless_live::run(program, &LiveOptions::default())
 }
 
-/// The round in short: faults, flushes with `IPI:` if they were sent, `loc:` if not, marks `¦`.
+/// A round in short form: faults, flushes with `IPI:` if they were sent and `loc:` if not, marks as
+/// `¦`.
 pub fn short(program: &Program, round: &Round) -> String {
     let mut words = Vec::new();
     let mut sent = false;
@@ -193,11 +194,11 @@ fn word(program: &Program, event: &Event, sent: &mut bool) -> Option<String> {
     }
 }
 
-/// Starts that are tried after one whose witnesses found too many rounds disturbed.
+/// How often a run is started again after one with too many disturbed rounds.
 const MORE_STARTS: u32 = 3;
 
-/// Asserts that every round reads `expected`. If they cannot all be had undisturbed, those that can are looked at,
-/// and the test is skipped: `None`.
+/// Asserts that every round reads `expected`. If some rounds are always disturbed, only the others
+/// are checked, and the test is skipped: `None`.
 pub fn assert_rounds(draft: Draft, expected: &str, faults: (u64, u64)) -> Option<TargetRun> {
     let count = draft.count;
     let program = draft.program();
@@ -220,7 +221,7 @@ pub fn assert_rounds(draft: Draft, expected: &str, faults: (u64, u64)) -> Option
     skip!("{}", undecided(&run))
 }
 
-/// Why a run does not have all its rounds, as its witnesses tell it.
+/// Why a run does not have all its rounds, from its witness.
 pub fn undecided(run: &TargetRun) -> String {
     let reasons = run.witness.marked.iter().map(|(reason, count)| format!("{reason}: {count}"));
     let reasons: Vec<String> = reasons.collect();

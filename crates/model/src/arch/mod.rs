@@ -1,109 +1,115 @@
-//! Architectures: a row of geometry and rules, plus a codec for page-table entries.
+//! Architectures: a row of geometry and rules, and a codec for page-table entries.
 //!
-//! Everything is a run-time value, so that one run can compare several architectures. The made-up
-//! architecture [`TINY`] has four-entry tables and huge pages of four: it keeps generic code honest (and the
-//! checker's worlds small); [`TINY_FAULTS`] differs from it in every rule.
+//! Everything is a run-time value, so one run can compare several architectures. Two made-up
+//! architectures keep generic code honest. [`TINY`] has four-entry tables and huge pages of four,
+//! which also keeps the checker's worlds small. [`TINY_FAULTS`] has opposite rules about accessed
+//! and dirty bits, flushes and faults.
 
 pub mod x86_64;
 
 use crate::addr::{PageRange, Span, Vpn};
 use crate::pte::{PresentPte, Pte};
 
-/// The most levels that a page table has.
+/// The largest number of page-table levels.
 pub const MAX_LEVELS: usize = 5;
 
 /// A row of hardware and architecture-code rules.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Arch {
-    /// Its name.
+    /// The architecture's name.
     pub name: &'static str,
-    /// Bytes in a base page, as a power of two.
+    /// The size of a base page in bytes, as a power of two (12: 4 KiB).
     pub page_shift: u8,
-    /// Bits of the page number that index a table, by level from the last one up; 0 where there is none.
+    /// How many bits of the page number index a table, by level, from the last level up. 0 means
+    /// that there is no such level.
     pub index_bits: [u8; MAX_LEVELS],
-    /// Bits of the page number in a user's half of the address space.
+    /// How many bits a page number has in the user half of the address space.
     pub user_bits: u8,
     /// The uppermost level at which an entry may map a page.
     pub huge_levels: u8,
-    /// Whether the kernel is built for one more level, which is folded into the uppermost one.
+    /// Whether the kernel is built for one more level, which is folded into the uppermost level.
     pub folded_level: bool,
-    /// Most pages that a ranged flush invalidates one by one; more flush everything.
+    /// The most pages that a ranged flush invalidates one by one. A larger flush invalidates
+    /// everything.
     pub flush_ceiling: u64,
-    /// Address-space identifiers per CPU that the kernel hands out (x86: PCIDs).
+    /// The address-space identifiers that the kernel assigns (x86: PCIDs).
     pub asids: Asids,
     /// How page-table entries are stored.
     pub codec: PteCodec,
-    /// Who sets the accessed and the dirty bit.
+    /// What sets the accessed and the dirty bit.
     pub accessed_dirty: AccessedDirty,
-    /// Whether a gather flushes several mappings at once (`MMU_GATHER_MERGE_VMAS`).
+    /// Whether one gather may flush several mappings at once (`MMU_GATHER_MERGE_VMAS`).
     pub merges_vmas: bool,
-    /// Whether fault-around maps pages that were not accessed as such (`arch_wants_old_prefaulted_pte`), in kernels that
-    /// ask.
+    /// Whether fault-around maps the surrounding pages as not accessed
+    /// (`arch_wants_old_prefaulted_pte`), in kernels that ask this.
     pub prefault_old: bool,
-    /// What changes of a translation cost.
+    /// The flushes that changes of a translation need.
     pub flushes: FlushRules,
-    /// Whether a fault drops what the CPU's TLB holds of the page. Elsewhere it may fault again until somebody flushes.
+    /// Whether a fault drops the CPU's own TLB entry for the page. If not, the CPU may fault again
+    /// until a flush.
     pub fault_drops: bool,
-    /// Whether an entry must be invalid on all CPUs before another frame, or another size, comes to its place.
+    /// Whether an entry must be invalid on all CPUs before another frame, or another size, replaces
+    /// it.
     pub breaks_before_make: bool,
-    /// The code that flushes and switches address spaces.
+    /// The code that flushes TLBs and switches address spaces.
     pub tlb_code: TlbCode,
 }
 
-/// Who sets the accessed bit at the first access, and the dirty bit at the first store.
+/// What sets the accessed bit at the first access, and the dirty bit at the first store.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AccessedDirty {
-    /// The processor, as it walks.
+    /// The processor sets them during the page-table walk.
     Hardware,
-    /// The kernel, in a fault that the access takes.
+    /// The kernel sets them, in a fault that the access takes.
     Fault,
 }
 
-/// Whom a change of one translation makes the kernel flush. (What takes a right away or puts another frame
-/// there is flushed on every CPU that may have it, everywhere.)
+/// The flush that each change of one translation needs. (Every architecture flushes a removed right
+/// or a replaced frame on every CPU that may have cached the translation.)
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FlushRules {
-    /// A fault gives a present entry a new right (`ptep_set_access_flags`).
+    /// The flush after a fault gives a present entry a new right (`ptep_set_access_flags`).
     pub granted: Flushes,
-    /// A store finds that its entry allows it already (`flush_tlb_fix_spurious_fault`).
+    /// The flush after a fault finds that the entry already allows the store
+    /// (`flush_tlb_fix_spurious_fault`).
     pub spurious: Flushes,
-    /// The accessed bit was taken (`ptep_clear_flush_young`).
+    /// The flush after the accessed bit is cleared (`ptep_clear_flush_young`).
     pub aged: Flushes,
-    /// Which changes of an entry `mprotect` flushes (`pte_needs_flush`).
+    /// The changes of an entry that `mprotect` flushes (`pte_needs_flush`).
     pub protect: ProtectRule,
 }
 
-/// Which changes of a present entry `mprotect` flushes, where it asks at all.
+/// The changes of a present entry that `mprotect` flushes, in kernels that check for this.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProtectRule {
-    /// Presence or the dirty bit went, or the write bit changed, either way.
+    /// The present bit or the dirty bit was cleared, or the write bit was set or cleared.
     WriteChanged,
-    /// Presence, the dirty or the write bit went.
+    /// The present, dirty or write bit was cleared.
     WriteTaken,
-    /// Any, and none.
+    /// Every entry, even one that did not change.
     All,
 }
 
-/// Address-space identifiers.
+/// How address-space identifiers are assigned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asids {
-    /// Each CPU has so many and hands them out in turn.
+    /// Each CPU has this many identifiers and assigns them in turn.
     PerCpu(usize),
-    /// Each address space has one, the same on all CPUs. (They are used up after so many address spaces as no
-    /// scenario has: arch/arm64/mm/context.c:asid_bits, 8 or 16.)
+    /// Each address space has one identifier on all CPUs. (The model never runs out of them: 8 or
+    /// 16 bits are more than any scenario needs; arch/arm64/mm/context.c:asid_bits.)
     Global,
 }
 
-/// Who flushes.
+/// Which CPUs flush.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Flushes {
-    /// Nobody.
+    /// No CPU flushes.
     Nobody,
-    /// The CPU itself.
+    /// The CPU itself flushes.
     Local,
-    /// Every CPU that may have it cached.
+    /// Every CPU that may have cached the translation flushes, and the kernel waits for it.
     Broadcast,
-    /// The same, without waiting until they are done.
+    /// Every CPU that may have cached the translation flushes, and the kernel does not wait for it.
     BroadcastUnwaited,
 }
 
@@ -112,28 +118,31 @@ pub enum Flushes {
 pub enum TlbCode {
     /// arch/x86/mm/tlb.c: generations, interrupts, lazy CPUs.
     X86,
-    /// arch/arm64/include/asm/tlbflush.h: an instruction that all CPUs obey, and a barrier that waits for them.
+    /// arch/arm64/include/asm/tlbflush.h: an instruction that all CPUs obey, and a barrier that
+    /// waits until they have.
     Arm64(Invalidation),
 }
 
-/// What decides how many `TLBI` instructions a flush of arm64 is.
+/// The properties that decide how many `TLBI` instructions one flush on arm64 takes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Invalidation {
-    /// Ranges can be invalidated at once (FEAT_TLBIRANGE).
+    /// Whether one instruction can invalidate a range (FEAT_TLBIRANGE).
     pub ranges: bool,
-    /// Addresses have 52 bits, where the kernel is built for that (FEAT_LPA2): ranges begin at borders of 64 KiB.
+    /// Whether addresses have 52 bits (FEAT_LPA2), if the kernel is built for them. Ranges then
+    /// begin at multiples of 64 KiB.
     pub wide: bool,
-    /// The kernel is not mapped while user code runs (KPTI), so that user code has an identifier of its own and
-    /// each invalidation is there twice (arch/arm64/include/asm/tlbflush.h:__tlbi_user).
+    /// Whether the kernel is unmapped while user code runs (KPTI). User code then has an identifier
+    /// of its own, and each invalidation is issued twice
+    /// (arch/arm64/include/asm/tlbflush.h:__tlbi_user).
     pub twice: bool,
 }
 
-/// x86-64 with 4-level tables and PCID, and a kernel that knows 5 levels (`CONFIG_X86_5LEVEL`, as
-/// distributions have it).
+/// x86-64 with 4-level tables and PCID, and a kernel that supports 5 levels (`CONFIG_X86_5LEVEL`,
+/// as in distributions).
 ///
-/// Sources: Intel SDM volume 3, 4.5 (geometry), 4.8 (accessed and dirty flags), 4.10.1 (PCID) and 4.10.4.1 (page faults); Linux 5.10 to 7.3
-/// arch/x86/mm/tlb.c (`tlb_single_page_flush_ceiling` 33, `TLB_NR_DYN_ASIDS` 6),
-/// arch/x86/mm/pgtable.c:ptep_set_access_flags, ptep_clear_flush_young,
+/// Sources: Intel SDM volume 3, 4.5 (geometry), 4.8 (accessed and dirty flags), 4.10.1 (PCID) and
+/// 4.10.4.1 (page faults); Linux 5.10 to 7.3 arch/x86/mm/tlb.c (`tlb_single_page_flush_ceiling` 33,
+/// `TLB_NR_DYN_ASIDS` 6), arch/x86/mm/pgtable.c:ptep_set_access_flags, ptep_clear_flush_young,
 /// arch/x86/include/asm/tlbflush.h:flush_tlb_fix_spurious_fault, pte_needs_flush.
 pub const X86_64: Arch = Arch {
     name: "x86-64",
@@ -165,13 +174,15 @@ pub const X86_64: Arch = Arch {
 pub const X86_64_LA57: Arch =
     Arch { index_bits: [9, 9, 9, 9, 9], user_bits: 44, folded_level: false, ..X86_64 };
 
-/// arm64 with pages of 4 KiB, 48-bit addresses, and hardware that sets the accessed and the dirty bit (HAFDBS) and
-/// invalidates ranges: QEMU's processor `max`.
+/// arm64 with pages of 4 KiB, 48-bit addresses, and hardware that sets the accessed and the dirty
+/// bit (HAFDBS) and invalidates ranges: QEMU's processor `max`.
 ///
-/// Sources: Arm ARM D8.5, D8.16.1 (break-before-make) and C5.5; Linux 5.10, 6.1, 6.12, 7.3 arch/arm64/mm/fault.c:ptep_set_access_flags,
-/// arch/arm64/include/asm/pgtable.h:ptep_clear_flush_young (no DSB), pte_needs_flush (only 7.3 has its own),
-/// arch/arm64/include/asm/tlbflush.h (MAX_TLBI_OPS, MAX_DVM_OPS: a table's entries). Two of the rules are those of
-/// older kernels: a row of 7.2 and newer has others ([`KernelRow::arch`](crate::kernels::KernelRow::arch)).
+/// Sources: Arm ARM D8.5, D8.16.1 (break-before-make) and C5.5; Linux 5.10, 6.1, 6.12, 7.3
+/// arch/arm64/mm/fault.c:ptep_set_access_flags,
+/// arch/arm64/include/asm/pgtable.h:ptep_clear_flush_young (no DSB), pte_needs_flush (only 7.3 has
+/// its own), arch/arm64/include/asm/tlbflush.h (MAX_TLBI_OPS, MAX_DVM_OPS: a table's entries). Two
+/// of the rules are those of older kernels; rows of 7.2 and later have other ones
+/// ([`KernelRow::arch`](crate::kernels::KernelRow::arch)).
 pub const ARM64: Arch = Arch {
     name: "arm64",
     user_bits: 36,
@@ -192,7 +203,8 @@ pub const ARM64: Arch = Arch {
     ..X86_64
 };
 
-/// The same without all of these, and with KPTI: a Cortex-A72.
+/// arm64 as in a Cortex-A72: [`ARM64`] without hardware accessed and dirty bits and without range
+/// invalidation, and with KPTI.
 pub const ARM64_A72: Arch = Arch {
     accessed_dirty: AccessedDirty::Fault,
     prefault_old: false,
@@ -200,10 +212,12 @@ pub const ARM64_A72: Arch = Arch {
     ..ARM64
 };
 
-/// riscv64 with 4-level tables (Sv48), whose processor faults where the accessed or the dirty bit is to be set (Svade).
+/// riscv64 with 4-level tables (Sv48), whose processor faults when the accessed or the dirty bit
+/// has to be set (Svade).
 ///
-/// Sources: The RISC-V Instruction Set Manual II, Svade and Svadu; Linux 6.12 arch/riscv/mm/pgtable.c:ptep_set_access_flags
-/// (an SFENCE of its own in update_mmu_cache), arch/riscv/include/asm/pgtable.h:ptep_clear_flush_young (no flush).
+/// Sources: The RISC-V Instruction Set Manual II, Svade and Svadu; Linux 6.12
+/// arch/riscv/mm/pgtable.c:ptep_set_access_flags (an SFENCE of its own in update_mmu_cache),
+/// arch/riscv/include/asm/pgtable.h:ptep_clear_flush_young (no flush).
 pub const RISCV64_SVADE: Arch = Arch {
     name: "riscv64-svade",
     folded_level: false,
@@ -218,14 +232,16 @@ pub const RISCV64_SVADE: Arch = Arch {
     ..X86_64
 };
 
-/// The same with a processor that sets them (Svadu).
+/// riscv64 as [`RISCV64_SVADE`], but with a processor that sets the accessed and the dirty bit
+/// (Svadu).
 pub const RISCV64_SVADU: Arch =
     Arch { name: "riscv64-svadu", accessed_dirty: AccessedDirty::Hardware, ..RISCV64_SVADE };
 
-/// ppc64 with the radix MMU and pages of 4 KiB: POWER9 takes a fault for the reference and the change bit.
+/// ppc64 with the radix MMU and pages of 4 KiB. POWER9 takes a fault to set the reference bit and
+/// the change bit.
 ///
-/// Source: Linux 6.12 arch/powerpc/mm/book3s64/radix_pgtable.c:radix__ptep_set_access_flags (no flush);
-/// arch/powerpc/include/asm/book3s/64/radix-4k.h (geometry).
+/// Source: Linux 6.12 arch/powerpc/mm/book3s64/radix_pgtable.c:radix__ptep_set_access_flags (no
+/// flush); arch/powerpc/include/asm/book3s/64/radix-4k.h (geometry).
 pub const PPC64_RADIX: Arch = Arch {
     name: "ppc64-radix",
     index_bits: [9, 9, 9, 13, 0],
@@ -242,8 +258,8 @@ pub const PPC64_RADIX: Arch = Arch {
     ..X86_64
 };
 
-/// The architectures that rows may name beside x86-64; of all but arm64 only who sets the accessed and the dirty bit,
-/// from source.
+/// The architectures that rows may name besides x86-64. Except for arm64, the model has only the
+/// rule who sets the accessed and the dirty bit, from source.
 pub const OTHERS: [Arch; 4] = [ARM64, RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX];
 
 /// A made-up architecture with the rules of x86-64 and four-entry tables of three levels.
@@ -258,7 +274,8 @@ pub const TINY: Arch = Arch {
     ..X86_64
 };
 
-/// The same with every rule the other way round.
+/// [`TINY`] with opposite rules: faults set the accessed and the dirty bit, other CPUs are flushed
+/// after a new right and a cleared accessed bit, and a fault leaves the TLB as it is.
 pub const TINY_FAULTS: Arch = Arch {
     name: "tiny-faults",
     accessed_dirty: AccessedDirty::Fault,
@@ -273,7 +290,7 @@ pub const TINY_FAULTS: Arch = Arch {
 };
 
 impl Asids {
-    /// Identifiers that a CPU can have in use if there are so many address spaces.
+    /// How many identifiers a CPU can have in use, given the number of address spaces.
     pub const fn slots(self, spaces: usize) -> usize {
         match self {
             Asids::PerCpu(slots) => slots,
@@ -283,7 +300,7 @@ impl Asids {
 }
 
 impl Arch {
-    /// Page-table levels.
+    /// The number of page-table levels.
     pub const fn levels(&self) -> u32 {
         let mut levels = 0;
         while levels < MAX_LEVELS && self.index_bits[levels] > 0 {
@@ -292,19 +309,21 @@ impl Arch {
         levels as u32
     }
 
-    /// Bits of the page number that index a table of `level` (level 1 is the last level).
+    /// How many bits of the page number index a table of `level` (level 1 is the last level).
     #[inline]
     pub const fn bits(&self, level: u32) -> u32 {
         self.index_bits[level as usize - 1] as u32
     }
 
-    /// Whether the kernel sets an entry's accessed bit for a load (`pmdp_set_access_flags`): x86's leaves that to the processor.
+    /// Whether the kernel sets an entry's accessed bit for a load (`pmdp_set_access_flags`). On x86
+    /// the processor does it.
     pub const fn marks_loads(&self) -> bool {
         matches!(self.accessed_dirty, AccessedDirty::Fault)
             || matches!(self.tlb_code, TlbCode::Arm64(_))
     }
 
-    /// Pages that one entry of a table of `level` spans, as a power of two: the order of a page there.
+    /// The order of a page that one entry of a table of `level` maps: the number of base pages as a
+    /// power of two.
     #[inline]
     pub const fn order(&self, level: u32) -> u8 {
         let (mut order, mut below) = (0, 1);
@@ -329,13 +348,13 @@ impl Arch {
         level
     }
 
-    /// Whether its code for flushing and switching is what runs here: that of x86 and of arm64 is modelled. Elsewhere
-    /// faults can be told, flushes cannot.
+    /// Whether the model has this architecture's own code for flushing and switching: x86's and
+    /// arm64's. On other architectures the model predicts faults, but not flushes.
     pub fn flushes_are_its_own(&self) -> bool {
         ![RISCV64_SVADE, RISCV64_SVADU, PPC64_RADIX].iter().any(|other| other.name == self.name)
     }
 
-    /// Its rules on a machine with the small tables of [`TINY`], for the checker.
+    /// This architecture's rules with the small tables of [`TINY`], for the checker.
     #[must_use]
     pub const fn in_small(self) -> Arch {
         let Arch { name, accessed_dirty, merges_vmas, prefault_old, flushes, .. } = self;
@@ -359,18 +378,18 @@ impl Arch {
         }
     }
 
-    /// Entries in a table of `level`.
+    /// The number of entries in a table of `level`.
     pub const fn entries(&self, level: u32) -> usize {
         1 << self.bits(level)
     }
 
-    /// Pages that one table of `level` spans.
+    /// The number of pages that one table of `level` spans.
     #[inline]
     pub const fn table_pages(&self, level: u32) -> u64 {
         1 << (self.order(level) as u32 + self.bits(level))
     }
 
-    /// Pages in the user half of an address space.
+    /// The number of pages in the user half of an address space.
     pub const fn user_pages(&self) -> u64 {
         1 << self.user_bits
     }
@@ -392,7 +411,7 @@ impl PteCodec {
         }
     }
 
-    /// The neutral form.
+    /// The neutral form of what a table of `level` stores.
     #[inline]
     pub fn decode(self, bits: u64, level: u32) -> Pte {
         match self {
@@ -400,7 +419,7 @@ impl PteCodec {
         }
     }
 
-    /// The same, of a translation only: what processors make of an entry.
+    /// The translation that a processor reads from an entry; `None` if the entry is no translation.
     #[inline]
     pub fn translation(self, bits: u64, level: u32) -> Option<PresentPte> {
         match self {

@@ -1,19 +1,20 @@
 //! The PTE layout of x86-64, with Linux's software bits.
 //!
-//! Sources: Intel SDM volume 3, tables 4-15 to 4-20 (hardware bits; bit 7 tells a page from a table above the last level); arch/x86/include/asm/pgtable_types.h
-//! (5.10 to 7.3) for `_PAGE_PROTNONE` (the global bit, which means `PROT_NONE` while the present bit is clear),
-//! `_PAGE_SPECIAL`, `_PAGE_UFFD_WP` and `_PAGE_SOFT_DIRTY`; [`PteFlags`] has them in these places. Entries that are
-//! not present are stored in a layout of our own: nothing depends on theirs.
+//! Sources: Intel SDM volume 3, tables 4-15 to 4-20 (hardware bits; above the last level, bit 7
+//! distinguishes a page from a table); arch/x86/include/asm/pgtable_types.h (5.10 to 7.3) for
+//! `_PAGE_PROTNONE` (the global bit, which means `PROT_NONE` while the present bit is clear),
+//! `_PAGE_SPECIAL`, `_PAGE_UFFD_WP` and `_PAGE_SOFT_DIRTY`. [`PteFlags`] has them at the same bits.
+//! Entries that are not present have a layout of our own, because nothing depends on Linux's.
 
 use crate::addr::{Pfn, TableId};
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 
 const PRESENT: u64 = 1;
 const USER: u64 = 1 << 2;
-/// Above the last level: this entry maps a page.
+/// Above the last level: the entry maps a page.
 const PAGE_SIZE_BIT: u64 = 1 << 7;
 const PFN_SHIFT: u32 = 12;
-/// What Linux sets in an entry that names a table (`_PAGE_TABLE`).
+/// The bits that Linux sets in an entry that names a table (`_PAGE_TABLE`).
 const TABLE: u64 =
     PRESENT | USER | PteFlags::WRITABLE.bits() | PteFlags::ACCESSED.bits() | PteFlags::DIRTY.bits();
 
@@ -22,14 +23,14 @@ const KIND: u64 = 3 << 1;
 const SWAP: u64 = 1 << 1;
 const MIGRATION: u64 = 2 << 1;
 const MARKER: u64 = 3 << 1;
-/// What they say, in bits 3 to 7 and 9: bit 8 is `PROT_NONE`'s.
+/// Flags of an entry that is not present, in bits 3 to 7 and 9. Bit 8 is for `PROT_NONE`.
 const EXCLUSIVE: u64 = 1 << 3;
 const SOFT_DIRTY: u64 = 1 << 4;
 const WRITABLE: u64 = 1 << 5;
 const ACCESSED: u64 = 1 << 6;
 const DIRTY: u64 = 1 << 7;
 const UFFD_WP: u64 = 1 << 9;
-/// A slot, a frame or a marker.
+/// The position of the swap slot, the frame number or the marker.
 const OFFSET_SHIFT: u32 = 16;
 
 const fn bit(set: bool, mask: u64) -> u64 {
@@ -78,7 +79,7 @@ pub fn decode(bits: u64, level: u32) -> Pte {
     }
 }
 
-/// The translation among what a table of `level` stores.
+/// The translation in what a table of `level` stores, if it is one.
 #[inline]
 pub fn translation(bits: u64, level: u32) -> Option<PresentPte> {
     let there = bits & (PRESENT | PteFlags::PROTNONE.bits()) != 0;
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What a processor of this architecture reads.
+    /// The bits are those that an x86-64 processor reads.
     #[test]
     fn the_hardware_bits() {
         let page = PresentPte::new(Pfn(5)).with(PteFlags::WRITABLE, true);

@@ -1,9 +1,9 @@
-//! The one door where operations get frames.
+//! The one door through which operations get frames.
 //!
-//! An operation says for whom the frame is, how large and what it will be, and takes it in one step
-//! with whatever it does about it ([`with_frames`]). What has to be done before a frame is used
-//! again, a flush that is owed to its old contents for one, is many steps: it belongs here, before
-//! that step.
+//! An operation says who needs the frame, how large it should be and which flags it starts with. It
+//! takes the frame in the same step in which it uses it ([`with_frames`]). Some work has to be done
+//! before a frame is used again, such as the flush that its old contents are still owed. That work
+//! takes many steps, so it belongs here, before that step.
 //!
 //! Source: mm/page_alloc.c:__alloc_pages, mm/mempolicy.c:alloc_pages_vma, vma_alloc_folio (5.10 to
 //! 7.3).
@@ -17,31 +17,31 @@ use crate::machine::world::{At, Mode, World};
 use crate::policy::{DeferFlush, Mutant};
 use crate::site::Site;
 
-/// What is asked for.
+/// A request for a folio.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// For whom.
+    /// The mapping or the CPU that needs the folio; it decides the node.
     pub near: Near,
-    /// How many frames at most, as a power of two.
+    /// The largest size, as the logarithm of the number of frames.
     pub order: u8,
-    /// What the folio is from its first moment on.
+    /// The flags that the folio has from the start.
     pub flags: FrameFlags,
 }
 
 impl Request {
-    /// A page for this place.
+    /// A small page for the place `page` of `mm`.
     #[inline(always)]
     pub const fn page(mm: MmId, page: Vpn, flags: FrameFlags) -> Request {
         Request { near: Near::Page(mm, page), order: 0, flags }
     }
 
-    /// A page that is of no mapping: a file's.
+    /// A small page that belongs to no mapping, such as a file's.
     #[inline(always)]
     pub const fn here(flags: FrameFlags) -> Request {
         Request { near: Near::Here, order: 0, flags }
     }
 
-    /// The same, and as large.
+    /// This request for a folio of at most 2^`order` frames.
     #[inline(always)]
     #[must_use]
     pub const fn of_order(self, order: u8) -> Request {
@@ -49,27 +49,27 @@ impl Request {
     }
 }
 
-/// The right to take a folio in the step that it is given to.
+/// The right to take a folio in the step that receives the door.
 #[derive(Debug)]
 pub struct Door {
     request: Request,
 }
 
 impl Door {
-    /// The folio, with one reference; `None` if there is no memory left.
+    /// Takes a folio of the requested order, with one reference. `None` if there is no memory left.
     #[inline(always)]
     pub fn take<M: Mode>(&self, w: &mut World<M>, at: At) -> Option<Pfn> {
         self.take_of(w, at, self.request.order)
     }
 
-    /// A folio of this order, which is not larger than what was asked for.
+    /// Takes a folio of this order, which is at most the requested one.
     #[inline(always)]
     pub fn take_of<M: Mode>(&self, w: &mut World<M>, at: At, order: u8) -> Option<Pfn> {
         let Request { near, flags, .. } = self.request;
         w.hand_out(at, near, order, flags)
     }
 
-    /// The same, with these flags beside those that were asked for.
+    /// This door, with `flags` added to the requested ones.
     #[inline(always)]
     #[must_use]
     pub fn with(mut self, flags: FrameFlags) -> Door {
@@ -77,13 +77,13 @@ impl Door {
         self
     }
 
-    /// The huge zero page. It is made when it is first needed, and stays.
+    /// The huge zero page. It is created when it is first needed, and never freed.
     pub fn take_huge_zero<M: Mode>(&self, w: &mut World<M>) -> Option<Pfn> {
         w.frames.huge_zero_page(self.request.order, &w.room)
     }
 }
 
-/// One step, in which a folio may be taken.
+/// Runs one step in which the action may take a folio.
 #[inline(always)]
 pub fn with_frames<E: Env, R: Learnt>(
     env: &mut E,
@@ -97,7 +97,7 @@ pub fn with_frames<E: Env, R: Learnt>(
     env.step(site, |w, at| action(w, at, Door { request }))
 }
 
-/// Frames that wait for a flush are flushed where there is no other memory left.
+/// Flushes the frames that wait for a flush, if no other memory is left.
 fn flush_before_reuse(env: &mut impl Env, site: Site, request: Request) {
     let owes = env.step(site, |w, at| w.deferred.kept().len() > 0 && !w.has_free(at, request.near));
     if owes && env.policies().mutant != Mutant::DeferReused {
@@ -116,7 +116,7 @@ mod tests {
         entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
     }
 
-    /// No operation gets frames past this file.
+    /// No operation gets frames in another file of `kernel/`.
     #[test]
     fn every_operation_asks_here() {
         let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kernel");

@@ -1,9 +1,10 @@
-//! `/proc/PID/clear_refs`: the accessed bit of every page that the process has mapped is taken back.
+//! `/proc/PID/clear_refs`: clears the accessed bit of every page that the process maps.
 //!
-//! There is no flush: what a TLB holds stays there, and the bit is set again only by a walk. Zero pages keep theirs
-//! (`vm_normal_folio`).
+//! There is no flush. A TLB keeps its translations, and only a walk sets the bit again. Zero pages
+//! keep their bit (`vm_normal_folio`).
 //!
-//! Source: fs/proc/task_mmu.c:clear_refs_write, clear_refs_pte_range (CLEAR_REFS_ALL; 6.1 and 6.12, read).
+//! Source: fs/proc/task_mmu.c:clear_refs_write, clear_refs_pte_range (CLEAR_REFS_ALL; 6.1 and 6.12,
+//! read).
 
 use crate::addr::{MmId, PageRange};
 use crate::arch::Arch;
@@ -17,7 +18,7 @@ use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use smallvec::SmallVec;
 
-/// Takes the accessed bits of all mappings of `mm`, and that their pages were used.
+/// Clears the accessed bits of all mappings of `mm`, and the referenced flags of their folios.
 pub fn clear_refs(env: &mut impl Env, mm: MmId) {
     let arch: Arch = *env.arch();
     env.lock(Lock::MmapWrite(mm));
@@ -33,7 +34,7 @@ pub fn clear_refs(env: &mut impl Env, mm: MmId) {
     env.unlock(Lock::MmapWrite(mm));
 }
 
-/// One page table, or huge page, if there is one, under its lock.
+/// Clears one page table or one huge page, if there is one, under its lock.
 fn clear_table(env: &mut impl Env, mm: MmId, part: PageRange) {
     let huge = pmd_trans_huge_lock(env, Site::ClearRefs, mm, part.start, |w, at, pmd| {
         if pmd.special() {

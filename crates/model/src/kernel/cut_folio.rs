@@ -1,13 +1,17 @@
-//! A large folio of a file of which a truncation, or a hole, takes a part.
+//! Cuts a large folio of a file where a truncation or a hole takes only a part of it.
 //!
-//! The part becomes zeros, and the folio is split where it begins, and where it ends: into halves, and these again, so that few small folios
-//! are made. A folio is unmapped before it is split, wherever it is mapped, also what stays: whoever touches that later faults. While a part of it
-//! is to be written that stays, it cannot be split. Then newer kernels unmap it all the same (`unsplit-folio`), with a flush for each page (or run of
-//! pages: `file-unmap`), by which lazy CPUs are interrupted (`unmap-flush`), and not one for all; and it stays as it is, so that what was cut off is in memory, and found there, as zeros, when the file grows
+//! The part becomes zeros. The folio is split where the part begins and where it ends: into halves,
+//! and these again, so that few small folios are made. A folio is unmapped before it is split,
+//! wherever it is mapped, including the part that stays; a later access to that part faults. A
+//! folio cannot be split while a part of it that stays has to be written. Newer kernels unmap it
+//! all the same (`unsplit-folio`), with a flush for each page (or run of pages: `file-unmap`) and
+//! not one for all. Those flushes interrupt lazy CPUs (`unmap-flush`). The folio stays whole, so
+//! the part that was cut off stays in memory, as zeros, and is found there when the file grows
 //! again.
 //!
-//! Source: mm/truncate.c:truncate_inode_pages_range, truncate_inode_partial_folio (6.12, 7.2), folio_split_or_unmap (7.2); mm/huge_memory.c:__folio_split,
-//! unmap_folio (7.2); fs/buffer.c:try_to_free_buffers, block_invalidate_folio (6.12, 7.2).
+//! Source: mm/truncate.c:truncate_inode_pages_range, truncate_inode_partial_folio (6.12, 7.2),
+//! folio_split_or_unmap (7.2); mm/huge_memory.c:__folio_split, unmap_folio (7.2);
+//! fs/buffer.c:try_to_free_buffers, block_invalidate_folio (6.12, 7.2).
 
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
@@ -28,16 +32,17 @@ use crate::site::Site;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What became of a folio.
+/// The result of cutting a folio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The indices that it had.
+    /// The indices that the folio had.
     pub folio: Range<u64>,
-    /// Whether what is cut off of it can leave by itself; else it is still of the folio.
+    /// Whether the cut pages can leave the page cache by themselves. If not, they still belong to
+    /// the folio.
     pub split: bool,
 }
 
-/// Cuts these pages off the folio that has the page of this index, if there is one.
+/// Cuts these pages off the folio that holds the page `index`. `None` if no folio is there.
 pub(super) fn cut_folio_at(
     env: &mut impl Env,
     file: ObjectId,
@@ -65,7 +70,8 @@ pub(super) fn cut_folio_at(
     cut
 }
 
-/// The part of a folio, which is locked, whether or not it is all of it. False: it is still of the folio.
+/// Cuts `part` off a locked folio; it may be the whole folio. Returns false if the part still
+/// belongs to the folio.
 fn cut_folio(env: &mut impl Env, file: ObjectId, folio: Pfn, part: Range<u64>) -> bool {
     let site = Site::TruncateInodePages;
     let behind = env.step(site, |w, _| {
@@ -73,12 +79,12 @@ fn cut_folio(env: &mut impl Env, file: ObjectId, folio: Pfn, part: Range<u64>) -
         zero(w, file, folio, &part);
         (part != indices).then_some(indices.end > part.end)
     });
-    // 1. All of it: it was mapped or filled again meanwhile.
+    // 1. The part is the whole folio: it was mapped or filled again in the meantime.
     let Some(behind) = behind else {
         truncate_inode_folio(env, file, folio, &part);
         return true;
     };
-    // 2. Where the part begins.
+    // 2. Split where the part begins.
     if !split_or_unmap(env, file, folio, part.start) {
         let dirty = env.step(site, |w, _| w.frames.flags(folio).has(FrameFlags::DIRTY));
         if !dirty {
@@ -86,7 +92,7 @@ fn cut_folio(env: &mut impl Env, file: ObjectId, folio: Pfn, part: Range<u64>) -
         }
         return !dirty;
     }
-    // 3. Where it ends, if anybody else does not have that folio just now.
+    // 3. Split where the part ends, if nobody else has that folio locked.
     let next = env.step(site, |w, at| {
         let frame = w.objects.page(file, part.end).filter(|_| behind)?;
         let next = w.frames.folio(frame).0;
@@ -105,7 +111,7 @@ fn cut_folio(env: &mut impl Env, file: ObjectId, folio: Pfn, part: Range<u64>) -
     true
 }
 
-/// The part of the folio is zeros, and nothing of it is to be written.
+/// Fills the part of the folio with zeros. Nothing of it needs to be written.
 fn zero<M: Mode>(w: &mut World<M>, file: ObjectId, folio: Pfn, part: &Range<u64>) {
     let first = w.folio_indices(folio).start;
     for index in part.clone() {
@@ -118,8 +124,8 @@ fn zero<M: Mode>(w: &mut World<M>, file: ObjectId, folio: Pfn, part: &Range<u64>
     }
 }
 
-/// Splits the folio, which the caller has locked and holds one reference of, so that the page of this index is one by itself; if that cannot be, newer kernels take
-/// its mappings away.
+/// Splits the folio so that the page `index` becomes a folio of its own. The caller has locked the
+/// folio and holds one reference. If the split fails, newer kernels remove the folio's mappings.
 fn split_or_unmap(env: &mut impl Env, file: ObjectId, folio: Pfn, index: u64) -> bool {
     let split = split_folio_at(env, file, folio, index);
     if !split && env.policies().unsplit_folio == UnsplitFolio::Unmapped {
@@ -130,10 +136,12 @@ fn split_or_unmap(env: &mut impl Env, file: ObjectId, folio: Pfn, index: u64) ->
     split
 }
 
+/// Splits a folio. Returns false if it is in use or has to be written.
+///
 /// Source: mm/huge_memory.c:__folio_split (7.2).
 fn split_folio_at(env: &mut impl Env, file: ObjectId, folio: Pfn, index: u64) -> bool {
     let site = Site::SplitFolio;
-    // 1. Nothing of it is to be written (filemap_release_folio).
+    // 1. No part of it has to be written (filemap_release_folio).
     let released = env.step(site, |w, _| {
         let mut pages = w.frames.pages_of_folio(folio);
         let busy = pages.any(|page| w.frames.flags(page).has(FrameFlags::BUFFER_DIRTY));
@@ -147,10 +155,11 @@ fn split_folio_at(env: &mut impl Env, file: ObjectId, folio: Pfn, index: u64) ->
     }
     env.lock(Lock::RmapRead(file));
     let split = is_free(env, folio) && {
-        // 2. No mapping.
+        // 2. Unmap the folio.
         unmap_folio(env, folio, true);
         try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
-        // 3. Small ones, unless somebody took a reference meanwhile. What is behind the file's end leaves it.
+        // 3. Split it, unless somebody has taken a reference in the meantime. Pages behind the end
+        //    of the file leave the page cache.
         env.step(site, |w, at| {
             let free = is_unreferenced(w, folio);
             if free {
@@ -167,7 +176,7 @@ fn is_free(env: &mut impl Env, folio: Pfn) -> bool {
     env.step(Site::SplitFolio, |w, _| is_unreferenced(w, folio))
 }
 
-/// Whether only mappings, the page cache and the caller have references.
+/// Whether only mappings, the page cache and the caller hold references.
 fn is_unreferenced<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
     w.frames.get(folio).refs == w.frames.folio_maps(folio) + (1 << w.frames.folio(folio).1) + 1
 }
@@ -175,7 +184,7 @@ fn is_unreferenced<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
 fn split_unmapped<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, folio: Pfn, index: u64) {
     let indices = w.folio_indices(folio);
     w.split_folio_at(folio, Pfn(folio.0 + (index - indices.start) as u32));
-    // The caller's.
+    // The caller's reference.
     w.get_frame(at, folio);
     let size = w.objects.size(file);
     let mut next = indices.start;
@@ -188,7 +197,7 @@ fn split_unmapped<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, folio: Pfn,
     }
 }
 
-/// Takes the folio's translations away in every mapping of it; whether their flushes may wait for each other.
+/// Removes the folio's translations in all mappings. `may_wait`: their flushes may be batched.
 ///
 /// Source: mm/huge_memory.c:unmap_folio, mm/rmap.c:try_to_unmap_one (6.12, 7.2).
 fn unmap_folio(env: &mut impl Env, folio: Pfn, may_wait: bool) {
@@ -203,10 +212,12 @@ fn unmap_folio(env: &mut impl Env, folio: Pfn, may_wait: bool) {
     }
 }
 
-/// Pages whose translations were taken, and how these are flushed.
+/// The pages whose translations were removed, and how these are flushed.
 type Cleared = (SmallVec<[(Vpn, PresentPte); 1]>, Flush);
 
-/// The first translation, or all that follow it and allow the same; which pages, if there was one. The table's lock is held.
+/// Removes the first translation of the folio in `part`, or the first run of translations with
+/// equal rights. Returns the first page and the number of pages, if there was one. The caller holds
+/// the table's lock.
 fn unmap_run(
     env: &mut impl Env,
     folio: Pfn,
@@ -222,7 +233,7 @@ fn unmap_run(
             w.set_pte(at, mm, *page, left);
         }
         let (_, pte) = entries.first()?;
-        // What does not wait is flushed also where nothing may be accessed (flush_tlb_range).
+        // A flush that is not batched happens even if the PTE forbids access (flush_tlb_range).
         let flush = match may_wait && arch_tlbbatch_should_defer(w, at, mm) {
             true => Flush::of(w, at, mm, *pte, true),
             false => Flush::Now,

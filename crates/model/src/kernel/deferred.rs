@@ -1,40 +1,42 @@
 //! Flushes that are left to a later one: MIGRC and its successor LUF. No kernel has them.
 //!
-//! A page that is unmapped to be moved, or to be reclaimed, has its contents as before for a while:
-//! in the frame that is left. As long as nobody stores to the page, a CPU that still reads the old
-//! frame reads the right thing. So the flush is put off into a batch of the whole machine, and done
-//! before that would end: before a PTE grants stores, before the frame is used again. Any batched
-//! flush that reaches the CPUs in between spares it.
+//! When a page is unmapped to be moved or reclaimed, the frame that it leaves keeps its contents
+//! for a while. As long as nobody stores to the page, a CPU that still reads the old frame reads
+//! the right data. So the flush is deferred into a batch of the whole machine. It is done before
+//! reads could go wrong: before a PTE grants stores, and before the frame is used again. Any
+//! batched flush that reaches the CPUs in between makes it unnecessary.
 //!
-//! What qualifies is decided when PTEs are cleared ([`owes`]), and for the folio as a whole once it
-//! is unmapped ([`folio_unmapped`]). A list's folios join the machine's batch together
-//! ([`join_deferred`]). Which versions flush where is a policy (`defer-upgrade`, `defer-file`,
+//! A flush qualifies by its PTE when the PTE is cleared ([`owes`]), and by its folio once that is
+//! unmapped ([`folio_unmapped`]). The folios of a list join the machine's batch together
+//! ([`join_deferred`]). Policies say which version flushes where (`defer-upgrade`, `defer-file`,
 //! `defer-free`).
 //!
-//! Source: MIGRC v8 (20240226030613.22366-1-byungchul@sk.com), LUF v10 (20240520021734.21527-1), v11
-//! (20240531092001.30428-1), v12 (20250220052027.58847-1); read, not run.
+//! Source: MIGRC v8 (20240226030613.22366-1-byungchul@sk.com), LUF v10 (20240520021734.21527-1),
+//! v11 (20240531092001.30428-1), v12 (20250220052027.58847-1); read, not run.
 
 use crate::addr::Pfn;
 use crate::env::Env;
 use crate::kernel::unmap_batch::try_to_unmap_flush;
 use crate::machine::unmap_batch::{Batch, UnmapBatch};
 use crate::machine::world::{At, Ghost, Mode, World};
-use crate::policy::{DeferFile, DeferFlush, DeferFree, DeferIf, DeferUpgrade, Mutant, Policies};
+use crate::policy::{
+    DeferCpus, DeferFile, DeferFlush, DeferFree, DeferIf, DeferUpgrade, Mutant, Policies,
+};
 use crate::pte::PresentPte;
 use crate::site::Site;
 
-/// What pages are unmapped for that may leave their flush to a later one.
+/// The purposes of an unmap that may defer its flush.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnmappedFor {
-    /// A move to slower memory, or to the node that uses them.
+    /// The page moves to slower memory, or to the node that uses it.
     Tiering,
-    /// Any other move.
+    /// The page moves for any other reason.
     Move,
-    /// Reclaim takes them out of memory.
+    /// Reclaim takes the page out of memory.
     Reclaim,
 }
 
-/// Whether pages that are unmapped for this may.
+/// Whether an unmap for this purpose may defer its flush.
 pub fn may_defer(policies: &Policies, what: UnmappedFor) -> bool {
     match policies.defer_flush {
         DeferFlush::Never => false,
@@ -44,8 +46,9 @@ pub fn may_defer(policies: &Policies, what: UnmappedFor) -> bool {
     }
 }
 
-/// Where the flush of a PTE goes that was cleared: with those of its folio, which may wait, or with
-/// the task's, which may not; then none of its folio's may. Part of a step.
+/// Chooses the batch for the flush of a cleared PTE: that of its folio, which may be deferred, or
+/// the task's, which may not. In the second case no flush of the folio may be deferred. Part of a
+/// step.
 pub fn owes<M: Mode>(w: &mut World<M>, at: At, pte: PresentPte) -> Batch {
     let waits = match w.policies.defer_if {
         _ if w.policies.mutant == Mutant::DeferWritable => true,
@@ -59,7 +62,8 @@ pub fn owes<M: Mode>(w: &mut World<M>, at: At, pte: PresentPte) -> Batch {
     Batch::Task
 }
 
-/// The folio is unmapped: whether what it owes may wait. If not, it is flushed with the task's batch.
+/// Ends the unmapping of a folio. Returns whether its flush may be deferred. If not, it is flushed
+/// with the task's batch.
 pub fn folio_unmapped(env: &mut impl Env, site: Site) -> bool {
     env.step(site, |w, at| {
         let task = &mut *w.tasks[at.thread.index()];
@@ -72,14 +76,17 @@ pub fn folio_unmapped(env: &mut impl Env, site: Site) -> bool {
     })
 }
 
-/// What the list's folios owe joins the machine's batch. Not while a batched flush is under way: it
-/// may have passed the CPUs already that it will strike off that batch when it ends. Then all is
-/// flushed with the task's batch (false).
+/// Moves the flushes of the list's folios into the machine's batch. If a batched flush is in
+/// progress, they go into the task's batch instead, and the result is false: that flush may have
+/// passed some CPUs already, and strikes them off the machine's batch when it ends.
 pub fn join_deferred(env: &mut impl Env, site: Site) -> bool {
     env.step(site, |w, at| {
         let task = &mut *w.tasks[at.thread.index()];
         let Some(deferring) = task.deferring.take() else { return false };
         let given_up = w.deferred.flushing > 0 && w.policies.mutant != Mutant::DeferWhileFlushing;
+        if !given_up && w.policies.mutant == Mutant::DeferWrapped {
+            w.deferred.lists += 1;
+        }
         let joined = if given_up { &mut task.unmap_batch } else { &mut w.deferred.batch };
         joined.join(deferring.list);
         w.count_moves(|moves| moves.given_up += u64::from(given_up));
@@ -87,13 +94,16 @@ pub fn join_deferred(env: &mut impl Env, site: Site) -> bool {
     })
 }
 
-/// The caller's last reference to a frame whose flush is owed; `to`: what its contents are in now.
+/// Drops the caller's last reference to a frame whose flush is deferred. `to`: the frame that has
+/// its contents now.
 pub fn leave_frame<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, to: Option<Pfn>) {
     let (owed, mutant) = (w.deferred.batch.flush_required, w.policies.mutant);
+    // Of two bits, half of the numbers are taken for past ones.
+    let seems_flushed = w.deferred.lists > 2;
     match w.policies.defer_free {
-        _ if !owed || mutant == Mutant::DeferReused => w.put_frame(at, frame),
+        _ if !owed || mutant == Mutant::DeferReused || seems_flushed => w.put_frame(at, frame),
         DeferFree::Kept => {
-            // The frame may be where an earlier move went to.
+            // The frame may be the target of an earlier move.
             if mutant == Mutant::DeferChain
                 && let Some(first) = w.deferred.forget_source_of(frame)
             {
@@ -103,7 +113,7 @@ pub fn leave_frame<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, to: Option<Pfn
             w.count_moves(|moves| moves.deferred += 1);
         }
         DeferFree::Freed => {
-            // It counts as free, and is handed out last.
+            // The frame counts as free, but is handed out last.
             w.ghost.freed(frame);
             w.deferred.keep(frame, to);
             w.count_moves(|moves| moves.deferred += 1);
@@ -111,44 +121,46 @@ pub fn leave_frame<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, to: Option<Pfn
     }
 }
 
-/// A batched flush begins.
+/// Notes that a batched flush begins.
 pub fn flush_begins<M: Mode>(w: &mut World<M>) {
     w.deferred.flushing += 1;
 }
 
-/// It has ended, and reached all CPUs of the batch: those owe nothing any more.
+/// Notes that a batched flush has ended. It has reached all CPUs of the batch, so those need no
+/// deferred flush any more.
 pub fn flush_ended<M: Mode>(w: &mut World<M>, at: At, batch: &UnmapBatch) {
     w.deferred.flushing -= 1;
-    let free = w.deferred.flushed(&batch.cpus);
+    let strikes = w.policies.defer_cpus == DeferCpus::Remaining;
+    let free = w.deferred.flushed(&batch.cpus, strikes);
     free.into_iter().for_each(|frame| w.put_frame(at, frame));
 }
 
-/// Flushes all that is owed.
+/// Does all deferred flushes.
 pub fn flush_owed(env: &mut impl Env, site: Site) {
     try_to_unmap_flush(env, Batch::Deferred, site);
 }
 
-/// Where what is owed may have to be flushed.
+/// The points where a version may do the deferred flushes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// A store to a page that is mapped read-only is looked at.
+    /// A write fault on a page that is mapped read-only.
     WriteFault,
-    /// Memory is mapped that may be stored to.
+    /// A mapping of writable memory is created.
     Map,
     /// A fault has set its PTE.
     FaultEnds {
-        /// It was a store's.
+        /// Whether the fault was a store's.
         write: bool,
-        /// Its mapping may be stored to.
+        /// Whether its mapping permits stores.
         writable: bool,
     },
-    /// A page of a file is written by a call.
+    /// A system call writes a page of a file.
     FileWrite,
-    /// The call has written all.
+    /// The system call has written all pages.
     FileWritten,
 }
 
-/// Flushes what is owed if the row's version does it there.
+/// Does the deferred flushes if the row's version does them at this point.
 #[inline(always)]
 pub fn flush_owed_before(env: &mut impl Env, what: Before) {
     if env.policies().defer_flush != DeferFlush::Never && flushes(env.policies(), what) {

@@ -1,4 +1,5 @@
-//! The end of a thread, of an address space and of a process, and the address space that a process leaves for another program.
+//! The end of a thread, of an address space and of a process. Also `exec`, by which a process
+//! leaves its address space for another program.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
@@ -14,14 +15,15 @@ use crate::machine::mm::Life;
 use crate::site::Site;
 use crate::wait::Wait;
 
-/// The thread is gone; its CPU goes idle with the address space still loaded.
+/// Ends a thread. Its CPU goes idle with the address space still loaded.
 pub fn exit_thread(env: &mut impl Env) {
     env.step(Site::EnterLazyTlb, |w, at| enter_lazy(w, at.cpu));
 }
 
-/// The last thread is gone: everything is unmapped. The CPU is lazy already, so the gather's flush
-/// makes it leave the address space (kernel/fork.c:__mmput, mm/mmap.c:exit_mmap). Nobody but walks from frames comes
-/// here any more, so that it makes no difference which part of this holds `mmap_lock` for reading only, or (5.10) none.
+/// Ends the last thread and unmaps everything. The CPU is lazy already, so the gather's flush makes
+/// it leave the address space (kernel/fork.c:__mmput, mm/mmap.c:exit_mmap). Only walks from frames
+/// come here any more. So it makes no difference that kernels hold `mmap_lock` only for reading in
+/// a part of this, or not at all (5.10).
 pub fn exit_mmap(env: &mut impl Env, mm: MmId) {
     exit_thread(env);
     mmput(env, mm);
@@ -33,7 +35,7 @@ fn mmput(env: &mut impl Env, mm: MmId) {
     env.unlock(Lock::MmapWrite(mm));
 }
 
-/// Everything is unmapped, with `mmap_lock` held for writing.
+/// Unmaps everything. The caller holds `mmap_lock` for writing.
 pub fn unmap_all(env: &mut impl Env, mm: MmId) {
     let all: Option<PageRange> = env.step(Site::ExitMmap, |w, _| {
         let vmas = w.mms[mm.index()].vmas();
@@ -48,20 +50,23 @@ pub fn unmap_all(env: &mut impl Env, mm: MmId) {
     }
 }
 
-/// A process ends, and its address space with it. Something is always unmapped, the program if nothing else, so that
-/// the CPU leaves the address space.
+/// Ends a process and its address space. There is always something to unmap (at least the program),
+/// so the CPU leaves the address space.
 ///
-/// Source: kernel/exit.c:do_exit, exit_mm (5.10 to 7.3): it is gone before whoever waits is told.
+/// Source: kernel/exit.c:do_exit, exit_mm (5.10 to 7.3): the address space is gone before a waiting
+/// process is told.
 pub fn exit_process(env: &mut impl Env, mm: MmId) {
     exit_mmap(env, mm);
     flush_tlb_exit(env, mm);
     env.step(Site::ExitMmap, |w, at| w.retire(at, mm));
 }
 
-/// The process goes on with another program, in an address space of its own. What it had is unmapped when its CPU has
-/// left it, so that there is nobody to flush. The program that comes is not modelled but for this: when it is done, the CPU's LRU batches are empty.
+/// Replaces the process's program: it gets a new address space. The old one is unmapped after its
+/// CPU has left it, so no CPU has to be flushed. The new program is not modelled except for one
+/// effect: when `exec` is done, the CPU's LRU batches are empty.
 ///
-/// Source: fs/exec.c:exec_mmap (5.10 to 7.3): the new address space is loaded before the old one is put.
+/// Source: fs/exec.c:exec_mmap (5.10 to 7.3): the new address space is loaded before the old one is
+/// put.
 pub fn execve(env: &mut impl Env, mm: MmId) {
     env.step(Site::ExecMmap, |w, at| switch_mm(w, at, at.cpu, INIT_MM));
     mmput(env, mm);
@@ -74,7 +79,7 @@ pub fn execve(env: &mut impl Env, mm: MmId) {
     lru_add_drain(env);
 }
 
-/// What whoever waits for the process waits for; `None` if it is over.
+/// The wait for the end of the process; `None` if it has ended.
 ///
 /// Source: kernel/exit.c:do_wait (5.10 to 7.3).
 pub fn wait4(env: &mut impl Env, mm: MmId) -> Option<Wait> {

@@ -1,16 +1,22 @@
-//! `posix_fadvise` with `POSIX_FADV_DONTNEED`: pages of a file need not be in memory.
+//! `posix_fadvise` with `POSIX_FADV_DONTNEED`: the caller does not need these pages of a file in
+//! memory.
 //!
-//! What is dirty is written first, which takes the right to store from every mapping with a flush for each page ([`super::writeback`]). Then each
-//! page leaves the page cache that nobody else has: neither a mapping nor a batch, which holds a reference, nor whoever has it locked. No
-//! translation changes by that. A large folio leaves as a whole, and not if a part of it is not meant. If a page of them stayed, because it is mapped or because it waits in another CPU's batch, the batches of
-//! all CPUs are emptied and all is tried once more, so that only pages stay that are in use. Who touches later what left has it read. Of files in
-//! memory nothing is written and nothing leaves.
+//! Dirty pages are written first. That takes the right to store from every mapping, with a flush
+//! for each page ([`super::writeback`]). Then each page that nobody else uses leaves the page
+//! cache: no mapping, no LRU batch (which holds a reference), and no holder of its lock. No
+//! translation changes by that. A large folio leaves as a whole, and stays if the range covers only
+//! a part of it. If a page stayed because it is mapped or waits in another CPU's batch, the batches
+//! of all CPUs are emptied and everything is tried once more. Then only pages that are in use stay.
+//! A later access to a page that left reads it again. Of files in memory, nothing is written and
+//! nothing leaves.
 //!
-//! (Kernels from 5.12 on lock the pages of a batch all at once; here one by one, as in 5.10. What is under writeback is passed over: here writing
-//! is over when its page is let go.)
+//! (Kernels from 5.12 on lock all pages of a batch at once; the model locks them one by one, as
+//! 5.10 does. Kernels pass over pages under writeback; in the model, a write has ended when its
+//! page is released.)
 //!
-//! Source: mm/fadvise.c:generic_fadvise; mm/truncate.c:__invalidate_mapping_pages, invalidate_inode_page (5.10), invalidate_mapping_pagevec,
-//! mapping_evict_folio (6.1), mapping_try_invalidate (6.12 to 7.3); mm/vmscan.c:remove_mapping.
+//! Source: mm/fadvise.c:generic_fadvise; mm/truncate.c:__invalidate_mapping_pages,
+//! invalidate_inode_page (5.10), invalidate_mapping_pagevec, mapping_evict_folio (6.1),
+//! mapping_try_invalidate (6.12 to 7.3); mm/vmscan.c:remove_mapping.
 
 use crate::addr::{ObjectId, Pfn};
 use crate::backing::NamedFile;
@@ -24,7 +30,7 @@ use crate::machine::world::{At, Mode, World};
 use crate::site::Site;
 use std::ops::Range;
 
-/// These pages need not be in memory.
+/// Takes those of `pages` out of the page cache that nobody uses.
 pub fn fadvise_dontneed(
     env: &mut impl Env,
     file: NamedFile,
@@ -44,8 +50,8 @@ pub fn fadvise_dontneed(
     Ok(())
 }
 
-/// Takes what nobody uses out of the page cache, batch by batch; how many pages were in use. The first batch that is let go empties this CPU's
-/// batches (`__pagevec_release`).
+/// Takes unused pages out of the page cache, batch by batch. Returns how many folios were in use.
+/// When the first batch is released, this CPU's LRU batches are emptied (`__pagevec_release`).
 fn mapping_try_invalidate(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>) -> usize {
     let (mut failed, mut drained) = (0, false);
     env.step(Site::MappingTryInvalidate, |w, _| w.objects.forget_evicted(file, pages.clone()));
@@ -67,7 +73,8 @@ fn mapping_try_invalidate(env: &mut impl Env, file: ObjectId, mut pages: Range<u
     }
 }
 
-/// As many of the folios as a batch holds that are wholly of these pages, with references, and the page behind them.
+/// Finds folios that lie completely in `pages`, up to a batch of them, and takes references.
+/// Returns them and the index of the page behind them.
 ///
 /// Source: mm/filemap.c:find_lock_entries (6.12, 7.2).
 fn find_entries(env: &mut impl Env, file: ObjectId, pages: Range<u64>) -> (FolioList, u64) {
@@ -90,7 +97,9 @@ fn find_entries(env: &mut impl Env, file: ObjectId, pages: Range<u64>) -> (Folio
     })
 }
 
-/// One folio, to which the caller has a reference; false if it stays because it is in use. One that somebody has locked stays without a word.
+/// Takes one folio, to which the caller has a reference, out of the page cache. Returns false if it
+/// stays because it is in use. A folio that somebody has locked stays, too, but does not count as
+/// in use.
 fn invalidate_folio(env: &mut impl Env, file: ObjectId, frame: Pfn) -> bool {
     if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
         return true;
@@ -103,7 +112,8 @@ fn invalidate_folio(env: &mut impl Env, file: ObjectId, frame: Pfn) -> bool {
     gone
 }
 
-/// Takes the folio out of the page cache, if it is clean and the caller's and the cache's references are all that there are.
+/// Takes the folio out of the page cache, if it is clean and only the caller and the cache have
+/// references to it.
 fn evict_folio<M: Mode>(w: &mut World<M>, at: At, file: ObjectId, folio: Pfn) -> bool {
     let (f, cached) = (w.frames.get(folio), 1 << w.frames.folio(folio).1);
     if f.object != file || f.flags.has(FrameFlags::DIRTY) || f.refs > cached + 1 {

@@ -1,12 +1,15 @@
-//! `pwrite`: whole pages of a file are written, by way of the page cache.
+//! `pwrite`: writes whole pages of a file through the page cache.
 //!
-//! What is there is overwritten where it lies: who has the page mapped sees it at once, and no translation changes. What is not there is made, and
-//! nothing is read, since the whole page is written. The page is dirty, so that a later store to a file in memory does not make it so, and to one
-//! on a disk still faults where the mapping has no right to store. The file grows if it has to. Newer kernels make folios as large as a call is, where
-//! its place allows it (`file-folios`).
+//! A page that is in the page cache is overwritten in place. Every mapping of it sees that at once,
+//! and no translation changes. A page that is not there is created. Nothing is read, since the
+//! whole page is written. The page is then dirty: a later store to a file in memory does not dirty
+//! it again, and a later store to a file on a disk still faults if its mapping has no right to
+//! store. The file grows if it has to. Newer kernels create folios as large as a call is, where its
+//! position allows it (`file-folios`).
 //!
-//! Source: mm/filemap.c:generic_perform_write; mm/shmem.c:shmem_write_begin, shmem_write_end, shmem_get_folio_gfp (SGP_WRITE);
-//! fs/ext4/inode.c:ext4_da_write_begin, ext4_da_write_end; fs/buffer.c:block_write_end (5.10 to 7.3).
+//! Source: mm/filemap.c:generic_perform_write; mm/shmem.c:shmem_write_begin, shmem_write_end,
+//! shmem_get_folio_gfp (SGP_WRITE); fs/ext4/inode.c:ext4_da_write_begin, ext4_da_write_end;
+//! fs/buffer.c:block_write_end (5.10 to 7.3).
 
 use crate::addr::{ObjectId, Pfn, Vpn};
 use crate::backing::{NamedFile, folio_order};
@@ -23,7 +26,7 @@ use crate::policy::FileFolios;
 use crate::site::Site;
 use std::ops::Range;
 
-/// Writes these pages, by calls of as many as each write to the file has.
+/// Writes these pages, in calls of `write_pages` pages each.
 pub fn pwrite(env: &mut impl Env, file: NamedFile, pages: Range<u64>) -> Result<(), Errno> {
     let found = env.step(Site::GenericPerformWrite, |w, _| w.objects.file(file.file));
     let Some(object) = found else { return Err(Errno::Ebadf) };
@@ -45,7 +48,8 @@ pub fn pwrite(env: &mut impl Env, file: NamedFile, pages: Range<u64>) -> Result<
     Ok(())
 }
 
-/// The first of these pages, and those behind it that are of the same folio; where the next one begins.
+/// Writes the first of these pages and those behind it that lie in the same folio. Returns where
+/// the next folio begins; `None` if there is no memory left.
 fn write_folio(
     env: &mut impl Env,
     file: ObjectId,
@@ -59,7 +63,7 @@ fn write_folio(
         for (index, frame) in (pages.start..end).zip((frame.0..).map(Pfn)) {
             w.frames.set_flags(frame, FrameFlags::ZERO_FILLED, false);
             w.frames.set_flags(frame, FrameFlags::DIRTY, true);
-            // Of a large folio what is written of it is to be written (block_write_end).
+            // Only the written part of a large folio goes to the disk (block_write_end).
             if w.frames.flags(frame).has(FrameFlags::LARGE) {
                 w.frames.set_flags(frame, FrameFlags::BUFFER_DIRTY, true);
             }
@@ -74,8 +78,9 @@ fn write_folio(
     Some(end)
 }
 
-/// The first of these pages, with a reference and locked: what is there, else of a new folio that nobody has filled, as large as they are at most;
-/// `None` if there is no memory left.
+/// Returns the first of these pages, locked and with a reference. If it is not there, creates a
+/// folio for it, at most as large as `pages`, whose contents nobody has filled. `None` if there is
+/// no memory left.
 fn grab_page(
     env: &mut impl Env,
     file: ObjectId,
@@ -100,7 +105,7 @@ fn grab_page(
             }
             let large = on_disk && w.policies.file_folios == FileFolios::AsWritten;
             let order = if large { order_of_new(w, file, pages) } else { 0 };
-            // As large as there is memory for.
+            // As large as memory allows.
             let new = (0..=order).rev().find_map(|order| door.take_of(w, at, order))?;
             w.add_to_page_cache(new, file, index);
             for (frame, index) in w.frames.pages_of_folio(new).zip(index..) {
@@ -119,7 +124,8 @@ fn grab_page(
     }
 }
 
-/// The order of a folio that is made for a write of these pages: as large as they are, at a multiple of its size, with nothing there yet.
+/// The order of a new folio for a write of these pages: at most their number, aligned to its own
+/// size, and only where no page exists yet.
 ///
 /// Source: mm/filemap.c:__filemap_get_folio, __filemap_add_folio (7.2).
 fn order_of_new<M: Mode>(w: &World<M>, file: ObjectId, pages: &Range<u64>) -> u8 {

@@ -1,9 +1,10 @@
-//! Was a flush needed? When it is issued: whether any CPU that it covers may hold a stale translation in
-//! its range.
+//! Decides whether a flush was needed. The question is asked when the flush is issued: may any CPU
+//! that it covers hold a stale translation in its range?
 
 use crate::addr::{CpuId, MmId, PageRange};
 use crate::arch::Asids;
 use crate::kernel::flush::{Change, FlushRequest};
+use crate::kernel::x86::broadcast::wanted_gen;
 use crate::kernels::SkipNeeded;
 use crate::machine::tlb::{FlushScope, Tlbs};
 use crate::machine::world::{At, Mode, World};
@@ -11,7 +12,7 @@ use crate::policy::Skip;
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// Whether the flush is left out for its verdict's sake: so verdicts are tested.
+/// Whether the flush is left out because of its verdict. Tests use this to check verdicts.
 #[inline(always)]
 pub(super) fn left_out<M: Mode>(w: &mut World<M>, at: At, verdict: Verdict) -> bool {
     let needless = verdict.judgement == Judgement::Needless;
@@ -29,7 +30,8 @@ fn left_out_by_number<M: Mode>(w: &mut World<M>, at: At, needless: bool, skip: S
     counts && so_far == skip.nth || skip.and_later && so_far >= skip.nth
 }
 
-/// Whether any of these CPUs, which the flush covers, may hold a stale translation in its range (`None`: anywhere).
+/// Judges a flush: may any CPU in `covers` hold a stale translation in its range? `range` `None`:
+/// anywhere.
 pub(super) fn judge<M: Mode>(
     w: &World<M>,
     request: &FlushRequest,
@@ -63,7 +65,8 @@ pub(super) fn judge<M: Mode>(
     Verdict::new(Judgement::Needless, needless_reason(w, request))
 }
 
-/// What the flush would be with one invalidation for each huge page in its range; `None`: it is no wider than that, or they would be too many.
+/// The flush with one invalidation for each huge page in its range: the range and the stride.
+/// `None` if the flush is not wider than that, or if the invalidations would be too many.
 fn by_huge_pages<M: Mode>(
     w: &World<M>,
     request: &FlushRequest,
@@ -75,8 +78,8 @@ fn by_huge_pages<M: Mode>(
     (few && request.stride_shift < shift).then_some((range, shift))
 }
 
-/// Whether it flushes everything, although none of these CPUs may hold a stale translation that one invalidation for each huge page in its
-/// range would leave.
+/// Whether the flush takes everything although one invalidation for each huge page in its range
+/// would do: no CPU in `covers` may hold a stale translation that those would leave.
 fn is_too_wide<M: Mode>(
     w: &World<M>,
     request: &FlushRequest,
@@ -92,8 +95,8 @@ fn is_too_wide<M: Mode>(
     })
 }
 
-/// The pages that are flushed and the stride. A flush that is too wide is made as narrow as its verdict says where needless ones are left out:
-/// so verdicts are tested.
+/// The pages to flush and the stride. Where needless flushes are left out, a flush that is too wide
+/// is made as narrow as its verdict says. Tests use this to check verdicts.
 #[inline]
 pub(super) fn width<M: Mode>(
     w: &World<M>,
@@ -108,17 +111,18 @@ pub(super) fn width<M: Mode>(
     }
 }
 
-/// Whether a CPU may use the address space: it has it loaded, or comes back to it without a flush.
+/// Whether a CPU may use the address space: it has it loaded, or would come back to it without a
+/// flush.
 fn may_walk<M: Mode>(w: &World<M>, cpu: CpuId, mm: MmId) -> bool {
-    let (c, space) = (&w.cpus[cpu.index()], &w.mms[mm.index()]);
+    let c = &w.cpus[cpu.index()];
     let returns = |asid: usize| match w.arch.asids {
-        Asids::PerCpu(_) => c.slots[asid].tlb_gen == space.tlb_gen,
+        Asids::PerCpu(_) => c.slots[asid].tlb_gen >= wanted_gen(w, mm),
         Asids::Global => true,
     };
     c.loaded == mm || c.slot_of(mm).is_some_and(returns)
 }
 
-/// What a CPU flushes of these pages, one address for each stride.
+/// The scope of a CPU's flush of these pages: one address for each stride; `None`: everything.
 #[inline]
 pub(super) fn scope(range: Option<PageRange>, stride_shift: u32) -> FlushScope {
     range.map_or(FlushScope::All, |range| FlushScope::Pages(range, stride_shift as u8))

@@ -1,9 +1,12 @@
-//! `fork`: another process gets a copy of the address space. Pages are shared until one of the two stores.
+//! `fork`: another process gets a copy of the address space. The two share pages until one of them
+//! stores.
 //!
-//! Both sides lose the right to store, and whichever stores first copies ([`super::fault::cow`]). The parent's
-//! CPUs may have the old right cached, so there is one flush of everything, at the end and always.
+//! Both sides lose the right to store, and the first store copies ([`super::fault::cow`]). The
+//! parent's CPUs may hold the old right in their TLBs, so every fork ends with one flush of the
+//! whole address space.
 //!
-//! Source: kernel/fork.c:dup_mm, dup_mmap (5.10 to 6.12; mm/mmap.c:dup_mmap in 6.18 and 7.3), mm/memory.c:copy_page_range.
+//! Source: kernel/fork.c:dup_mm, dup_mmap (5.10 to 6.12; mm/mmap.c:dup_mmap in 6.18 and 7.3),
+//! mm/memory.c:copy_page_range.
 
 use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
@@ -29,14 +32,14 @@ use crate::site::Site;
 use crate::userfaultfd::Watch;
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// Makes `child`, which no process has, a copy of `parent`.
+/// Makes `child`, which no process uses, a copy of `parent`.
 pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> {
-    // 1. The descriptor is copied as it is, the pending mark with it (dup_mm).
+    // 1. Copy the descriptor as it is, with its mark of pending flushes (dup_mm).
     let begun = env.step(Site::DupMm, |w, _| w.begin_copy(parent, child));
     if !begun {
         return Err(Errno::Eagain);
     }
-    // 2. Mapping by mapping, with nobody else in either address space.
+    // 2. Copy each mapping, with both address spaces locked against everybody else.
     env.lock(Lock::MmapWrite(parent));
     env.lock(Lock::MmapWrite(child));
     let (vmas, pins) = env.step(Site::DupMmap, |w, at| {
@@ -50,7 +53,7 @@ pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> 
         unmap_all(env, child);
     }
     env.unlock(Lock::MmapWrite(child));
-    // 3. What the parent's CPUs may have cached of the right to store.
+    // 3. Flush the right to store that the parent's CPUs may hold in their TLBs.
     if env.policies().mutant != Mutant::ForkUnflushed {
         flush_tlb_mm_range(env, FlushRequest::whole(Site::DupMmap, parent));
     }
@@ -60,13 +63,14 @@ pub fn fork(env: &mut impl Env, parent: MmId, child: MmId) -> Result<(), Errno> 
         env.step(Site::DupMm, |w, at| w.retire(at, child));
         return Err(Errno::Enomem);
     }
-    // 4. The child may run (wake_up_new_task).
+    // 4. Let the child run (wake_up_new_task).
     env.step(Site::DupMm, |w, _| w.mms[child.index()].life = Life::Running);
     Ok(())
 }
 
-/// One mapping. Without pages of its own there is nothing to copy: the child's faults find zeros as well. `pins`: the
-/// scenario has some. False if there is no memory left.
+/// Copies one mapping. A mapping without pages of its own needs no copy of its PTEs: the child's
+/// faults find zeros as well. `pins`: the scenario has pins. Returns false if there is no memory
+/// left.
 ///
 /// Source: mm/memory.c:vma_needs_copy (5.19 and later), copy_page_range; mm/rmap.c:anon_vma_fork.
 fn dup_vma(
@@ -92,7 +96,7 @@ fn dup_vma(
             if !pins {
                 return copy_page_range(env, (parent, child), vma, false);
             }
-            // Who pins pages without a lock looks at this last (57efa1fe5957).
+            // A pin without a lock checks this sequence count last (57efa1fe5957).
             env.step(Site::CopyPageRange, |w, _| w.mms[parent.index()].write_protect_seq += 1);
             let copied = copy_page_range(env, (parent, child), vma, true);
             env.step(Site::CopyPageRange, |w, _| w.mms[parent.index()].write_protect_seq += 1);
@@ -101,10 +105,11 @@ fn dup_vma(
     }
 }
 
-/// The child's mapping: like the parent's, with an object of its own below the parent's.
+/// Creates the child's mapping: a copy of the parent's, with an object of its own below the
+/// parent's.
 ///
-/// Source: mm/rmap.c:anon_vma_fork (5.10 to 7.3). Objects of processes that are gone are not used again here; that
-/// shows in nothing but their number.
+/// Source: mm/rmap.c:anon_vma_fork (5.10 to 7.3). The model does not reuse the objects of processes
+/// that are gone; only the number of objects shows that.
 fn fork_vma<M: Mode>(w: &mut World<M>, at: At, (parent, child): (MmId, MmId), vma: &Vma) {
     let above = vma.anon_vma;
     let own = above.and_then(|above| w.objects.create(child, Some(above)));
@@ -112,19 +117,22 @@ fn fork_vma<M: Mode>(w: &mut World<M>, at: At, (parent, child): (MmId, MmId), vm
         w.impossible(at, "there are more anon_vmas than the model has numbers for");
     }
     w.mmap_assert_write_locked(at, child);
-    // A file is the same object; its pages are found there when they are touched (vma_needs_copy).
+    // A file is the same object. The child finds its pages there on first access (vma_needs_copy).
     if let Some(object) = vma.file {
         w.objects.link_after(object, child, parent);
     }
-    // Who has the userfaultfd is not told of forks (UFFD_FEATURE_EVENT_FORK): the child is not watched. Nor does it lock anything.
+    // The reader of the userfaultfd does not hear of forks (UFFD_FEATURE_EVENT_FORK), so the child
+    // is not watched. The child's mapping locks nothing either.
     let copy = Vma { anon_vma: own, forked: own.is_some(), uffd: Watch::default(), ..*vma };
     let copy = Vma { locking: Locking::None, ..copy };
     w.mms[child.index()].add(copy);
 }
 
-/// The child gets tables where the parent has them, of every level, and under both locks PTE by PTE what they hold.
+/// Gives the child tables where the parent has them, on every level, and copies their PTEs one by
+/// one under both page-table locks. Returns false if there is no memory left.
 ///
-/// Source: mm/memory.c:copy_p4d_range, copy_pud_range, copy_pmd_range, copy_pte_range (5.10 to 7.3).
+/// Source: mm/memory.c:copy_p4d_range, copy_pud_range, copy_pmd_range, copy_pte_range (5.10 to
+/// 7.3).
 fn copy_page_range(
     env: &mut impl Env,
     (parent, child): (MmId, MmId),
@@ -161,8 +169,9 @@ fn copy_page_range(
     copied
 }
 
-/// What one table holds. Whether a page is pinned is asked first, and somebody may pin it between that and the end of
-/// the right to store: then who pins has to notice.
+/// Copies the PTEs of one table. The check whether a page is pinned comes first. Somebody may pin
+/// the page between that check and the moment when the right to store ends; then the pin has to
+/// notice.
 fn copy_ptes(
     env: &mut impl Env,
     (parent, child): (MmId, MmId),
@@ -195,8 +204,9 @@ fn copy_ptes(
     true
 }
 
-/// The child gets a page of its own at once; the parent's stays as it is. (That the locks are given back for the new
-/// page is left out: whoever could come between waits for other locks of the fork's, or for the count of forks.)
+/// Gives the child its own page at once; the parent's stays as it is. (The model does not give the
+/// locks back to allocate the page. Nobody could use that: others wait for other locks of the fork,
+/// or for the count of forks.)
 ///
 /// Source: mm/memory.c:copy_present_page (5.10 to 7.3).
 fn copy_present_page<M: Mode>(
@@ -223,7 +233,7 @@ fn copy_present_page<M: Mode>(
 fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: Vpn) {
     let pte = w.pte(parent, page);
     let copy = match pte {
-        // What other markers remember is the parent's (userfaultfd), whose child is not watched.
+        // Other markers belong to the parent's userfaultfd, which does not watch the child.
         Pte::Marker(marker) if marker.is_guard() => Pte::Marker(Marker::Guard),
         Pte::None | Pte::Table(_) | Pte::Marker(_) => return,
         Pte::Present(pte) => Pte::Present(copy_present_pte(w, at, parent, page, pte)),
@@ -244,22 +254,24 @@ fn copy_pte<M: Mode>(w: &mut World<M>, at: At, parent: MmId, child: MmId, page: 
     w.ghost.forked_page(at.thread, parent, child, page, w.frame_behind(copy));
 }
 
-/// What one table holds of shared memory, which both sides store to as before.
+/// Copies the PTEs of shared memory in one table. Both sides keep the right to store.
 fn copy_shared_ptes(env: &mut impl Env, (parent, child): (MmId, MmId), vma: &Vma, part: PageRange) {
     let mut left = part;
     while !left.is_empty() {
         let copied = env
             .step(Site::CopyPteRange, |w, at| copy_shared_run(w, at, (parent, child), vma, left));
-        // None: the checker has left.
+        // The checker returns 0 to a thread that it has left behind.
         left.start = left.start.add(copied.max(1));
     }
 }
 
-/// What follows each other of a large folio is copied at once: all of it is writable in the child if a page of it is in the
-/// parent, and soft-dirty as the first one is. (Whether a page of a file is writable says that the file system was told
-/// of a store, and it is told of whole folios.) How many pages that were.
+/// Copies a run of PTEs that map consecutive pages of one large folio. All of them are writable in
+/// the child if one of them is in the parent. All are soft-dirty in the child if the first one is.
+/// (A writable PTE of a file's page means that the file system was told of a store, and it is told
+/// of whole folios.) Returns the number of pages.
 ///
-/// Source: mm/memory.c:copy_one_pte (5.10), copy_present_ptes (6.12: any_writable, 7.2: FPB_MERGE_WRITE).
+/// Source: mm/memory.c:copy_one_pte (5.10), copy_present_ptes (6.12: any_writable, 7.2:
+/// FPB_MERGE_WRITE).
 fn copy_shared_run<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -284,7 +296,7 @@ fn copy_shared_run<M: Mode>(
     count
 }
 
-/// The child's PTE with these rights: whether it is writable, and whether it is soft-dirty.
+/// Copies one PTE of shared memory. `writable` and `soft_dirty` are the child's.
 ///
 /// Source: mm/memory.c:copy_one_pte (5.10), __copy_present_ptes (6.12): pte_mkclean if VM_SHARED.
 fn copy_shared_pte<M: Mode>(
@@ -315,7 +327,7 @@ fn copy_shared_pte<M: Mode>(
     w.set_pte(at, child, page, Pte::Present(aged(w.policies.fork_accessed, copy)));
 }
 
-/// The child's PTE with the accessed bit that it gets.
+/// The child's PTE with the accessed bit that the policy gives it.
 pub(super) fn aged(rule: ForkAccessed, pte: PresentPte) -> PresentPte {
     match rule {
         ForkAccessed::Clear => pte.without(PteFlags::ACCESSED),
@@ -323,9 +335,10 @@ pub(super) fn aged(rule: ForkAccessed, pte: PresentPte) -> PresentPte {
     }
 }
 
-/// One more mapping of the page, which from now on nobody may store to where it is.
+/// Maps the page once more, for the child. From now on neither side may store to it in place.
 ///
-/// Source: mm/memory.c:copy_present_pte (5.10 to 6.6), copy_present_ptes (6.8 and later): pte_mkold, always.
+/// Source: mm/memory.c:copy_present_pte (5.10 to 6.6), copy_present_ptes (6.8 and later):
+/// pte_mkold, always.
 fn copy_present_pte<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -347,7 +360,7 @@ fn copy_present_pte<M: Mode>(
     aged(w.policies.fork_accessed, protected)
 }
 
-/// One more name of the swap slot, which is nobody's alone any more.
+/// Counts one more user of the swap slot. It belongs to neither side alone any more.
 ///
 /// Source: mm/memory.c:copy_nonpresent_pte (5.10 to 7.3).
 fn copy_nonpresent_pte<M: Mode>(

@@ -1,8 +1,9 @@
-//! `mmu_gather`: collects what a system call takes away, flushes once, then frees.
+//! `mmu_gather`: collects the pages and tables that a system call takes away, flushes once, then
+//! frees them.
 //!
-//! Protocol: [`Gather::open`], note PTEs and tables as they are cleared, [`Gather::finish`].
-//! Nothing collected is freed before the flush. A gather that overlaps with another one of the
-//! same address space flushes everything, because the other may have cleared PTEs that this one
+//! Protocol: [`Gather::open`]; note PTEs and tables as they are cleared; [`Gather::finish`].
+//! Nothing that was collected is freed before the flush. A gather that overlaps with another one of
+//! the same address space flushes everything: the other one may have cleared PTEs that this one
 //! then found empty.
 //!
 //! Source: mm/mmu_gather.c, include/asm-generic/tlb.h (5.10 to 7.3).
@@ -19,11 +20,12 @@ use crate::policy::{GatherBatch, Mutant, ZapDrain};
 use crate::site::Site;
 use smallvec::SmallVec;
 
-/// Entries in the gather itself (`MMU_GATHER_BUNDLE`).
+/// The number of entries in the gather itself (`MMU_GATHER_BUNDLE`).
 const BUNDLE: usize = 8;
-/// Entries in one further batch: a page, less its header, of pointers (`MAX_GATHER_BATCH`).
+/// The number of entries in one further batch: a page of pointers, less its header
+/// (`MAX_GATHER_BATCH`).
 const BATCH: usize = (4096 - 16) / 8;
-/// Further batches (`MAX_GATHER_BATCH_COUNT`).
+/// The number of further batches (`MAX_GATHER_BATCH_COUNT`).
 const BATCHES: usize = 10_000 / BATCH;
 
 /// An open gather.
@@ -33,18 +35,19 @@ pub struct Gather {
     range: PageRange,
     /// The lowest level at which an entry was cleared (1: PTEs), which sets the flush's stride.
     lowest_cleared: Option<u32>,
-    /// What is said of freed tables, and whether any was there.
+    /// Whether the flush claims that tables were freed, and whether one was.
     freed_tables: bool,
     tables_gone: bool,
     change: Change,
-    /// The address space ends with it.
+    /// Whether the address space ends with this gather.
     full_mm: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
-    /// Of these, those that still count as mapped, and whether the mapping locks its pages.
+    /// Those of `pages` that still count as mapped, and whether their mapping locks its pages.
     mapped: SmallVec<[(Pfn, bool); BUNDLE]>,
-    /// Unlinked tables: first page and level.
+    /// Unlinked tables, by first page and level.
     tables: SmallVec<[(Vpn, u32); 4]>,
-    /// Entries still free in the batch being filled, and batches that may still be added.
+    /// Free entries in the batch that is being filled, and the number of batches that may still be
+    /// added.
     room: usize,
     batches_left: usize,
     reserve: usize,
@@ -82,32 +85,34 @@ impl Gather {
         Gather { full_mm: true, ..Gather::open(env, mm) }
     }
 
-    /// The address space that it is of.
+    /// The address space that the gather belongs to.
     pub const fn mm(&self) -> MmId {
         self.mm
     }
 
-    /// The PTE of `page` was cleared or changed (`tlb_remove_tlb_entry`, `tlb_flush_pte_range`).
+    /// Notes that the PTE of `page` was cleared or changed (`tlb_remove_tlb_entry`,
+    /// `tlb_flush_pte_range`).
     pub fn changed(&mut self, page: Vpn, change: Change) {
         self.note(page, 1, change);
     }
 
-    /// A page table of `level` that begins at `start` was unlinked (`pte_free_tlb`,
-    /// `pmd_free_tlb`, `pud_free_tlb`): an entry of the level above is clear.
+    /// Notes that a page table of `level` that begins at `start` was unlinked (`pte_free_tlb`,
+    /// `pmd_free_tlb`, `pud_free_tlb`): the entry of the level above is clear.
     pub fn unlinked_table(&mut self, start: Vpn, level: u32) {
         self.note(start, level + 1, Change::Revoked);
         self.tables.push((start, level));
         (self.freed_tables, self.tables_gone) = (true, true);
     }
 
-    /// The same for a level that is folded, so that there is no table (`p4d_free_tlb`). It is
-    /// taken for freed all the same, and clears no entry of any level.
+    /// Notes the end of a folded level, which has no table (`p4d_free_tlb`). The flush still counts
+    /// it as a freed table. It clears no entry of any level.
     pub fn unlinked_folded_table(&mut self, start: Vpn) {
         self.range = self.range.hull(PageRange::one(start));
         self.freed_tables = true;
     }
 
-    /// The entry of these pages, of one or of a huge page's, was cleared or changed (`tlb_remove_pmd_tlb_entry`, `tlb_flush_pmd_range`).
+    /// Notes that the entry of these pages was cleared or changed: the PTE of one page, or the
+    /// entry of a huge page (`tlb_remove_pmd_tlb_entry`, `tlb_flush_pmd_range`).
     pub fn changed_pages(&mut self, pages: PageRange, change: Change) {
         self.note_range(pages, if pages.pages() == 1 { 1 } else { 2 }, change);
     }
@@ -122,13 +127,14 @@ impl Gather {
         self.lowest_cleared = Some(self.lowest_cleared.map_or(level, |lowest| lowest.min(level)));
     }
 
-    /// `frame` is to be freed after the flush. Returns true if no more fit: flush now.
+    /// Frees `frame` after the flush. Returns true if the gather is full: flush now.
     #[must_use]
     pub fn remove_page(&mut self, frame: Pfn) -> bool {
         self.remove_entries(frame, 1)
     }
 
-    /// The same where it takes so many entries: none if it belongs to a run whose first page took two, itself and how many there are.
+    /// [`Gather::remove_page`] for a page that takes `entries` entries. The first page of a run
+    /// takes two: itself and the length of the run. The other pages of the run take none.
     ///
     /// Source: mm/mmu_gather.c:__tlb_remove_folio_pages_size (6.12, 7.2).
     #[must_use]
@@ -149,12 +155,13 @@ impl Gather {
         false
     }
 
-    /// `frame`, which is to be freed after the flush, counts as mapped until [`Gather::flush_rmaps`] (`tlb_delay_rmap`).
+    /// Lets `frame` count as mapped until [`Gather::flush_rmaps`]; it is freed after the flush
+    /// (`tlb_delay_rmap`).
     pub fn delay_rmap(&mut self, frame: Pfn, locked: bool) {
         self.mapped.push((frame, locked));
     }
 
-    /// What was flushed does not count as mapped any more (`tlb_flush_rmaps`).
+    /// Ends the mapping of delayed frames, after their flush (`tlb_flush_rmaps`).
     pub fn flush_rmaps(&mut self, env: &mut impl Env) {
         if !self.mapped.is_empty() {
             let mapped = std::mem::take(&mut self.mapped);
@@ -166,7 +173,7 @@ impl Gather {
         }
     }
 
-    /// Flushes and frees what was collected so far (`tlb_flush_mmu`).
+    /// Flushes and frees everything that was collected so far (`tlb_flush_mmu`).
     pub fn flush(&mut self, env: &mut impl Env, site: Site) {
         if env.policies().mutant == Mutant::FreedUnflushed {
             self.free_pages(env);
@@ -175,22 +182,22 @@ impl Gather {
         self.free_pages(env);
     }
 
-    /// All of one mapping that is to be looked at was (`tlb_end_vma`): its flush is not to reach over the gap to the next
-    /// one, where the architecture has no use for that.
+    /// Ends the walk of one mapping (`tlb_end_vma`). Where the architecture does not merge
+    /// mappings, it flushes here, so that the flush does not reach over the gap to the next
+    /// mapping.
     ///
-    /// Source: include/asm-generic/tlb.h:tlb_end_vma, arch/x86/Kconfig:MMU_GATHER_MERGE_VMAS (6.1 to 7.3);
-    /// arch/x86/include/asm/tlb.h:tlb_end_vma (5.10).
+    /// Source: include/asm-generic/tlb.h:tlb_end_vma, arch/x86/Kconfig:MMU_GATHER_MERGE_VMAS (6.1
+    /// to 7.3); arch/x86/include/asm/tlb.h:tlb_end_vma (5.10).
     pub fn end_vma(&mut self, env: &mut impl Env, site: Site) {
         if !env.arch().merges_vmas && !self.full_mm {
             self.flush_tlb(env, site);
         }
     }
 
-    /// Flushes only (`tlb_flush_mmu_tlbonly`).
+    /// Flushes without freeing (`tlb_flush_mmu_tlbonly`).
     pub fn flush_tlb(&mut self, env: &mut impl Env, site: Site) {
         if self.lowest_cleared.is_some() || self.freed_tables {
-            // The lowest level of which an entry was cleared sets the stride
-            // (`tlb_get_unmap_shift`).
+            // The lowest level with a cleared entry sets the stride (`tlb_get_unmap_shift`).
             let stride_shift = u32::from(env.arch().order(self.lowest_cleared.unwrap_or(1)));
             let request = FlushRequest {
                 stride_shift,
@@ -236,7 +243,7 @@ impl Gather {
                 pages.iter().for_each(|frame| w.put_frame(at, *frame));
             });
         }
-        // The batches stay allocated and are filled again from the first.
+        // The batches stay allocated. The gather fills them again from the first.
         (self.room, self.batches_left) = (BUNDLE - self.reserve, BATCHES);
     }
 

@@ -1,9 +1,11 @@
-//! `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE`: markers in page tables, at which an access ends in SIGSEGV.
+//! `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE`: markers in page tables that make an access raise
+//! SIGSEGV.
 //!
-//! A guard is no mapping of its own and no page. It stays when pages are given up, moves with `mremap`, is copied by a fork,
-//! and goes with its mapping.
+//! A guard is neither a mapping of its own nor a page. It stays when pages are freed, moves with
+//! `mremap`, is copied by a fork, and goes with its mapping.
 //!
-//! Source: mm/madvise.c:madvise_guard_install, madvise_guard_remove; mm/pagewalk.c:walk_pte_range_inner (7.2, 7.3); as seen on 6.18.
+//! Source: mm/madvise.c:madvise_guard_install, madvise_guard_remove;
+//! mm/pagewalk.c:walk_pte_range_inner (7.2, 7.3); as seen on 6.18.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::Env;
@@ -18,16 +20,18 @@ use crate::site::Site;
 
 const GUARD: Pte = Pte::Marker(Marker::Guard);
 
-/// Whether a guard is there, whatever else is noted in it (`is_guard_pte_marker`).
+/// Whether the entry is a guard, with or without further marks (`is_guard_pte_marker`).
 fn is_guard(entry: Pte) -> bool {
     matches!(entry, Pte::Marker(marker) if marker.is_guard())
 }
 
-/// How often pages in the way are taken away before the lock is given back (`MAX_MADVISE_GUARD_RETRIES`).
+/// How often pages in the way are removed before the lock is given back
+/// (`MAX_MADVISE_GUARD_RETRIES`).
 const RETRIES: usize = 3;
 
-/// Puts guards in place of all pages of `range`, which is in one mapping: first where nothing is, up to the first page; if there
-/// is one, all go, with a flush of their own. Whether it came to an end: somebody may map pages again meanwhile.
+/// Puts guards in place of all pages of `range`, which lies in one mapping. It sets guards in empty
+/// entries up to the first page. If there is a page, it removes all pages, with a flush of their
+/// own, and tries again. Returns whether it finished: others may map pages again in the meantime.
 pub fn install(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     env.step(Site::MadviseGuardInstall, |w, at| {
         let flag = w.policies.guard_regions == GuardRegions::Flag;
@@ -51,15 +55,16 @@ pub fn install(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, E
     Ok(false)
 }
 
-/// Makes tables and sets guards, up to the first page that is mapped or in swap; whether there is one.
+/// Creates tables and sets guards, up to the first page that is mapped or in swap. Returns whether
+/// there is such a page.
 fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     let (arch, site) = (*env.arch(), Site::MadviseGuardInstall);
     for part in by_table(&arch, range) {
-        // A huge page is one (guard_install_pmd_entry).
+        // A huge page counts as a page in the way (guard_install_pmd_entry).
         if env.config().huge_pages && env.step(site, |w, _| w.huge_page(mm, part.start).is_some()) {
             return Ok(true);
         }
-        // Who empties tables may free it before it is locked.
+        // A thread that empties tables may free this one before it is locked.
         loop {
             env.step(site, |w, at| pte_alloc(w, at, mm, part.start, 1)).ok_or(Errno::Enomem)?;
             if pte_offset_map_lock(env, site, mm, part.start, |_, _| ()).is_some() {
@@ -83,7 +88,7 @@ fn meets_page(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Er
     Ok(false)
 }
 
-/// Takes the guards in `range` away: no TLB has them, so that there is no flush.
+/// Removes the guards in `range`. No TLB holds them, so there is no flush.
 pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) {
     let site = Site::MadviseGuardRemove;
     each_table(env, site, mm, range, |env, part| {

@@ -1,9 +1,11 @@
-//! kswapd: where a node of fast memory runs short, pages that were not used lately go to slower memory.
+//! kswapd: when a node of fast memory runs short, moves pages that were not used lately to slower
+//! memory.
 //!
-//! By the classic lists; multi-generational LRU is not modelled. Pages are looked at 32 at a time
-//! from the tail of the inactive list. One that was used since it was last looked at stays; the
+//! It uses the classic lists; multi-generational LRU is not modelled. It looks at 32 pages at a
+//! time, from the tail of the inactive list. A page that was used since the last look stays; the
 //! others move together, with one flush. As long as the inactive list is shorter than the active
-//! one, pages go from that one's tail to its head, whether or not they were used.
+//! one, pages move from the tail of the active list to the head of the inactive one, whether or not
+//! they were used.
 //!
 //! Source: mm/vmscan.c:balance_pgdat, kswapd_shrink_node, kswapd_age_node, prepare_scan_control,
 //! get_scan_count, shrink_lruvec, shrink_active_list, shrink_inactive_list, move_folios_to_lru,
@@ -20,12 +22,12 @@ use crate::machine::lru::List;
 use crate::machine::world::{Mode, World};
 use crate::site::Site;
 
-/// What a pass of kswapd comes to.
+/// The result of one pass of kswapd.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// So much memory is free as reclaim is to leave: kswapd sleeps.
+    /// The node has as much free memory as reclaim should leave: kswapd sleeps.
     Balanced,
-    /// There is another pass to come; by its priority it looks at one page of 2 to the power of it.
+    /// Another pass follows, with this priority: it looks at one page of 2^priority.
     Another(u32),
     /// Even the last pass, over all pages, freed too little.
     GivesUp,
@@ -41,7 +43,7 @@ pub fn kswapd_pass(env: &mut impl Env, node: NodeId, priority: u32) -> Pass {
         shrink_active_list(env, node, CLUSTER);
     }
     let looked_at = shrink_lruvec(env, node, priority);
-    // So few pages were looked at that the next pass looks at more.
+    // If too few pages were looked at, the next pass looks at more.
     let enough = env.step(Site::BalancePgdat, |w, _| looked_at >= target(w));
     match priority {
         _ if enough => Pass::Another(priority),
@@ -50,19 +52,19 @@ pub fn kswapd_pass(env: &mut impl Env, node: NodeId, priority: u32) -> Pass {
     }
 }
 
-/// Pages that a pass is to reclaim.
+/// The number of pages that a pass should reclaim.
 fn target<M: Mode>(w: &World<M>) -> u64 {
     let high = w.tiers.as_ref().map_or(0, |tiers| tiers.watermarks.high);
     high.max(CLUSTER as u64)
 }
 
-/// Frames that wait for a flush count as free (MIGRC v8).
+/// Whether the node has enough free memory. Frames that wait for a flush count as free (MIGRC v8).
 fn is_balanced<M: Mode>(w: &World<M>, node: NodeId) -> bool {
     let free = w.frames.free_on(node) + w.deferred.kept().len() as u64;
     w.tiers.as_ref().is_none_or(|tiers| free >= tiers.watermarks.promo)
 }
 
-/// Below 1 GiB the lists are to be equally long.
+/// Whether the inactive list is too short. Below 1 GiB both lists should be equally long.
 fn inactive_is_low<M: Mode>(w: &World<M>, node: NodeId) -> bool {
     let (inactive, active) =
         (w.lru.len(node, List::InactiveAnon), w.lru.len(node, List::ActiveAnon));
@@ -71,7 +73,7 @@ fn inactive_is_low<M: Mode>(w: &World<M>, node: NodeId) -> bool {
     u64::from(inactive) * ratio < u64::from(active)
 }
 
-/// One pass; how many pages were looked at.
+/// Scans both lists once. Returns how many pages it looked at.
 fn shrink_lruvec(env: &mut impl Env, node: NodeId, priority: u32) -> u64 {
     let mut inactive = part(env, node, List::InactiveAnon, priority);
     let mut active = part(env, node, List::ActiveAnon, priority);
@@ -98,12 +100,12 @@ fn shrink_lruvec(env: &mut impl Env, node: NodeId, priority: u32) -> u64 {
     looked_at
 }
 
-/// How many folios of a list a pass looks at.
+/// The number of folios of a list that a pass looks at.
 fn part(env: &mut impl Env, node: NodeId, list: List, priority: u32) -> u64 {
     env.step(Site::ShrinkLruvec, |w, _| u64::from(w.lru.len(node, list)) >> priority)
 }
 
-/// Takes so many folios from the list's tail.
+/// Takes `count` folios from the tail of the list.
 fn isolate(env: &mut impl Env, node: NodeId, list: List, count: usize) -> FolioList {
     if count == 0 {
         return FolioList::new();
@@ -116,7 +118,7 @@ fn isolate(env: &mut impl Env, node: NodeId, list: List, count: usize) -> FolioL
     })
 }
 
-/// How many were demoted.
+/// Ages and reclaims folios from the inactive list. Returns how many were demoted.
 fn shrink_inactive_list(env: &mut impl Env, node: NodeId, count: usize) -> u64 {
     let folios = isolate(env, node, List::InactiveAnon, count);
     let demotes = demotes(env);
@@ -125,7 +127,8 @@ fn shrink_inactive_list(env: &mut impl Env, node: NodeId, count: usize) -> u64 {
     (folios.len() - kept.len()) as u64
 }
 
-/// What was active is inactive now, whether or not it was used, which is forgotten.
+/// Moves folios from the active list to the inactive one, whether or not they were used. Their
+/// accessed bits are cleared and ignored.
 fn shrink_active_list(env: &mut impl Env, node: NodeId, count: usize) {
     let folios = isolate(env, node, List::ActiveAnon, count);
     for folio in &folios {

@@ -1,8 +1,8 @@
-//! LRU batches: a new folio waits in its CPU's batch, with one reference of the batch's own.
+//! LRU batches: a new folio waits in its CPU's batch, and the batch holds one reference to it.
 //!
-//! That reference is what 5.9 to 5.17 mistake for a sharer. A CPU empties its own batches only; what
-//! another CPU's batch was to do to a folio is left out if the folio is not on the LRU by then, be it
-//! isolated or in a third batch.
+//! 5.9 to 5.17 mistake that reference for a sharer. A CPU empties only its own batches. A batch
+//! other than that of new folios has no effect on a folio that is not on the LRU when the batch is
+//! emptied: the folio may be isolated, or wait in another batch.
 //!
 //! Source: mm/swap.c (5.10 to 6.18; mm/folio.c in 7.3): folio_add_lru, folio_batch_move_lru,
 //! lru_add_drain_cpu; include/linux/pagevec.h.
@@ -18,12 +18,12 @@ use crate::machine::world::{At, Mode, World};
 use crate::policy::{ColdBatch, NewFolio, UsedOnce};
 use crate::site::Site;
 
-/// Puts a folio into this CPU's batch; a full batch is emptied. Part of a step.
+/// Puts a folio into this CPU's batch of new folios. A full batch is emptied. Part of a step.
 pub fn folio_add_lru<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     enter(w, at, FolioBatch::Add, frame);
 }
 
-/// The same for a folio that a fault has allocated.
+/// [`folio_add_lru`] for a folio that a fault has allocated.
 ///
 /// Source: mm/swap.c:folio_add_lru (6.12), mm/folio.c (7.3).
 pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
@@ -33,8 +33,8 @@ pub fn folio_add_new<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     folio_add_lru(w, at, frame);
 }
 
-/// Puts a page freed by `MADV_FREE` into this CPU's batch of such pages; it stops being backed by
-/// swap when that is emptied. Part of a step.
+/// Puts a page freed by `MADV_FREE` into this CPU's batch of such pages. When the batch is emptied,
+/// swap no longer backs the page. Part of a step.
 ///
 /// Source: mm/swap.c:mark_page_lazyfree (5.10), folio_mark_lazyfree (6.1 to 7.3).
 pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
@@ -45,11 +45,12 @@ pub fn mark_lazyfree<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// Puts an active page that `MADV_COLD` found into this CPU's batch of such pages; it becomes
-/// inactive when that is emptied. With multi-generational LRU every page counts as active, but for those
-/// of the oldest generation where the policy says so. Part of a step.
+/// Puts an active page that `MADV_COLD` found into this CPU's batch of such pages. When the batch
+/// is emptied, the page becomes inactive. With multi-generational LRU every page counts as active,
+/// except those of the oldest generation where the policy says so. Part of a step.
 ///
-/// Source: mm/swap.c:deactivate_page (5.10, 6.1), folio_deactivate (6.12), lru_gen_clear_refs (7.3).
+/// Source: mm/swap.c:deactivate_page (5.10, 6.1), folio_deactivate (6.12), lru_gen_clear_refs
+/// (7.3).
 pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
     let active = w.config.mglru || flags.has(FrameFlags::ACTIVE);
@@ -58,9 +59,10 @@ pub fn deactivate<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// Puts a page of a file that ought to leave memory and could not into this CPU's batch of such pages; unless it is mapped by then, it becomes
-/// the next that is reclaimed when that is emptied. Part of a step. (5.10 and 6.1 do so with a page, too, that is not on the LRU yet: all batches are
-/// emptied before anybody sees it.)
+/// Puts a file's page that should have left memory but could not into this CPU's batch of such
+/// pages. When the batch is emptied, the page becomes the next to be reclaimed, unless it is mapped
+/// by then. Part of a step. (5.10 and 6.1 also do this with a page that is not on the LRU yet.
+/// Nobody sees that, because all batches are emptied first.)
 ///
 /// Source: mm/swap.c:deactivate_file_page (5.10), deactivate_file_folio (6.1 to 7.3).
 pub fn deactivate_file<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
@@ -69,11 +71,12 @@ pub fn deactivate_file<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// A page of a file is written. If reclaim wants it, it goes into this CPU's batch of such pages, and becomes the next that is reclaimed when that
-/// is emptied. Part of a step.
+/// Ends the write of a file's page. If reclaim wants the page, it goes into this CPU's batch of
+/// such pages. When the batch is emptied, the page becomes the next to be reclaimed. Part of a
+/// step.
 ///
-/// Source: mm/filemap.c:end_page_writeback (5.10), folio_end_writeback (6.1 to 7.2); mm/swap.c:rotate_reclaimable_page (5.10),
-/// folio_rotate_reclaimable (6.1 to 7.2).
+/// Source: mm/filemap.c:end_page_writeback (5.10), folio_end_writeback (6.1 to 7.2);
+/// mm/swap.c:rotate_reclaimable_page (5.10), folio_rotate_reclaimable (6.1 to 7.2).
 pub fn end_writeback<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let wanted = w.frames.set_wanted(frame, false);
     let flags = w.frames.flags(frame);
@@ -83,7 +86,8 @@ pub fn end_writeback<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// Whether the page is on the LRU, where reclaim looks, and not among the oldest already, as far as the kernel looks for that.
+/// Whether the page is on a list that reclaim scans and can still age. Where the kernel checks
+/// that, a page of the oldest generation cannot.
 fn may_be_older<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let flags = w.frames.flags(frame);
     if w.frames.mlocked(frame).unevictable {
@@ -93,10 +97,13 @@ fn may_be_older<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     flags.on_lru() && !(looks && flags.has(FrameFlags::OLDEST))
 }
 
-/// The page was used by the kernel: the second time makes it active, once this CPU's batch of such pages
-/// is emptied. Where reclaim does not look it makes nothing active, and with multi-generational LRU it counts for nothing. Part of a step.
+/// Marks the page as used by the kernel. The second time, the page becomes active when this CPU's
+/// batch of such pages is emptied. A page on the unevictable list does not become active. With
+/// multi-generational LRU no page becomes active here, and one on the unevictable list is not even
+/// marked. Part of a step.
 ///
-/// Source: mm/swap.c:mark_page_accessed (5.10), folio_mark_accessed, lru_gen_inc_refs (folio_inc_refs in 6.1 and 6.12; 6.1 to 7.3).
+/// Source: mm/swap.c:mark_page_accessed (5.10), folio_mark_accessed, lru_gen_inc_refs
+/// (folio_inc_refs in 6.1 and 6.12; 6.1 to 7.3).
 pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let flags = w.frames.flags(frame);
     let unevictable = w.frames.mlocked(frame).unevictable;
@@ -114,7 +121,7 @@ pub fn mark_accessed<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     if flags.on_lru() {
         enter(w, at, FolioBatch::Activate, frame);
     } else if w.cpus[at.cpu.index()].lru[FolioBatch::Add as usize].contains(&frame) {
-        // Another CPU's batch is out of reach (`__lru_cache_activate_folio`).
+        // Kernels do not search the batches of other CPUs (`__lru_cache_activate_folio`).
         w.frames.set_flags(frame, FrameFlags::ACTIVE, true);
     }
 }
@@ -124,7 +131,7 @@ pub fn lru_add_drain(env: &mut impl Env) {
     env.step(Site::LruAddDrain, |w, at| drain_cpu(w, at, at.cpu));
 }
 
-/// Has every CPU empty its batches, and waits for that: a kernel thread does it there.
+/// Makes every CPU empty its batches, and waits for that: a kernel thread does it there.
 pub fn lru_add_drain_all(env: &mut impl Env) {
     let cpus = env.step(Site::LruAddDrainAll, |w, _| w.cpus.len());
     for cpu in (0..cpus as u16).map(CpuId) {
@@ -149,7 +156,8 @@ fn enter<M: Mode>(w: &mut World<M>, at: At, batch: FolioBatch, frame: Pfn) {
     let size = w.lru_batch_size();
     let waiting = &mut w.cpus[at.cpu.index()].lru[batch as usize];
     waiting.push(frame);
-    // A large folio waits in no batch (PageCompound in 5.10, folio_may_be_lru_cached in 7.3).
+    // A large folio does not wait in a batch (PageCompound in 5.10, folio_may_be_lru_cached in
+    // 7.3).
     let large = w.frames.flags(frame).has(FrameFlags::LARGE);
     let waiting = &w.cpus[at.cpu.index()].lru[batch as usize];
     if waiting.len() == size || large {
@@ -186,8 +194,8 @@ fn drain<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, batch: FolioBatch) {
     w.cpus[cpu.index()].lru[batch as usize] = waiting;
 }
 
-/// A folio that came by the batch of new ones goes where reclaim does not look if a mapping locks it: by how many it is locked is to be
-/// counted by who does.
+/// Moves a folio that leaves the batch of new folios to the unevictable list, if a mapping locks
+/// it. Its count of locking mappings starts at 0: the code that locks it counts.
 ///
 /// Source: mm/swap.c:__pagevec_lru_add_fn (5.10), lru_add_fn (6.1), lru_add (6.12, 7.3).
 fn add_mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
@@ -204,11 +212,11 @@ fn add_mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
     }
 }
 
-/// What leaving a batch, other than that of new folios, makes of a folio; which end of its list it
-/// joins, if it moves.
+/// Applies the effect of a batch, other than that of new folios, to a folio that leaves it. Returns
+/// the end of the list that the folio joins, if it moves.
 ///
-/// Source: mm/swap.c:folio_batch_move_lru, lru_add, lru_deactivate, lru_lazyfree, lru_activate (5.10: with
-/// the suffix _fn, and `__activate_page`).
+/// Source: mm/swap.c:folio_batch_move_lru, lru_add, lru_deactivate, lru_lazyfree, lru_activate
+/// (5.10: with the suffix _fn, and `__activate_page`).
 fn moved(
     flags: &mut FrameFlags,
     batch: FolioBatch,
@@ -232,7 +240,8 @@ fn moved(
             if flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE) =>
         {
             flags.set(FrameFlags::SWAP_BACKED.and(FrameFlags::ACTIVE), false);
-            // Off its list it has no generation, and `lru_gen_clear_refs` clears nothing (7.3).
+            // A folio off its list has no generation, and `lru_gen_clear_refs` clears nothing
+            // (7.3).
             flags.set(FrameFlags::REFERENCED, mglru && flags.has(FrameFlags::REFERENCED));
         }
         FolioBatch::Activate => flags.set(FrameFlags::ACTIVE, true),
@@ -242,7 +251,8 @@ fn moved(
     end
 }
 
-/// Where a folio is put among generations; none has grown old while memory is not short.
+/// Sets whether a folio joins the oldest generation. Generations do not age while memory is not
+/// short.
 ///
 /// Source: include/linux/mm_inline.h:lru_gen_folio_seq (6.18, 7.3).
 pub fn joins_list(flags: &mut FrameFlags, mglru: bool, used_once: UsedOnce) {

@@ -1,4 +1,4 @@
-//! `madvise`, and `process_madvise` of the process itself.
+//! `madvise`, and `process_madvise` on the caller's own process.
 
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::arch::Arch;
@@ -32,8 +32,8 @@ use crate::site::Site;
 use crate::wait::Ended;
 use smallvec::SmallVec;
 
-/// Applies `advice` to every mapping in `range`; a hole does not stop it but is reported. What is left of the
-/// range if it has to wait.
+/// Applies `advice` to every mapping in `range`. A hole does not stop it but is reported at the
+/// end. If it has to wait, returns the rest of the range.
 ///
 /// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
 pub fn madvise(
@@ -45,7 +45,7 @@ pub fn madvise(
     advise(env, mm, std::iter::once(range), advice)
 }
 
-/// The same for several ranges of the process's own, until one has a hole.
+/// Applies `advice` to several ranges of the caller's own process, until one of them has a hole.
 ///
 /// Source: mm/madvise.c:process_madvise (5.10 to 7.3), vector_madvise (7.3).
 pub fn process_madvise(
@@ -65,7 +65,8 @@ pub fn process_madvise(
     }
 }
 
-/// One call's advice; what is left of a range if it has to wait. What the advice locks it locks once, for all ranges.
+/// Carries out one call. It takes the locks that its advice needs once, for all ranges. If it has
+/// to wait, returns the rest of a range.
 ///
 /// Source: mm/madvise.c:madvise_do_behavior, get_lock_mode (6.18, 7.3).
 fn advise(
@@ -92,20 +93,20 @@ fn advise(
     if covered { Ok(Ended::Done) } else { Err(Errno::Enomem) }
 }
 
-/// What a call holds so that mappings stay as they are: `mmap_lock` from its begin to its end, or the lock of one mapping
-/// after the other, until one is not enough.
+/// The lock that keeps mappings as they are during a call: `mmap_lock` from beginning to end, or
+/// the locks of single mappings in turn, until one of those is not enough.
 ///
 /// Source: mm/madvise.c:madvise_lock, try_vma_read_lock, madvise_unlock (6.18, 7.3).
 struct ReadLock {
     mm: MmId,
-    /// Whether it is `mmap_lock`.
+    /// Whether `mmap_lock` is held.
     whole: bool,
-    /// Whether a mapping's own lock is enough only if the mapping has an `anon_vma`, or needs none.
+    /// Whether a mapping's own lock is enough only if the mapping has an `anon_vma` or needs none.
     with_anon_vma: bool,
 }
 
 impl ReadLock {
-    /// `mmap_lock`, or, `by_vma`, nothing yet.
+    /// Takes `mmap_lock`, or nothing yet if `by_vma`.
     fn take(env: &mut impl Env, mm: MmId, by_vma: bool) -> ReadLock {
         if !by_vma {
             env.lock(Lock::MmapRead(mm));
@@ -119,7 +120,8 @@ impl ReadLock {
         }
     }
 
-    /// Applies `advice` to each mapping in `range`, up to one that refuses it; whether there is no hole between them.
+    /// Applies `advice` to each mapping in `range`, until one refuses it. Returns whether the
+    /// mappings cover the range without a hole.
     ///
     /// Source: mm/madvise.c:madvise_walk_vmas (5.10 to 7.3).
     fn walk<E: Env>(
@@ -142,7 +144,8 @@ impl ReadLock {
         Ok(covered)
     }
 
-    /// Locks the mapping of all of `range`, if there is one, nobody writes to it, and its lock is enough.
+    /// Locks the mapping for reading, if one mapping holds all of `range`, nobody has it
+    /// write-locked, and its own lock is enough. Returns whether it is locked.
     fn try_vma(&self, env: &mut impl Env, range: PageRange) -> bool {
         let (mm, lock) = (self.mm, Lock::VmaOf(self.mm, range.start));
         if !env.try_lock(Site::TryVmaReadLock, lock) {
@@ -166,7 +169,8 @@ impl ReadLock {
     }
 }
 
-/// Applies `advice` to each mapping in the ranges, with `mmap_lock` held, until one has a hole; whether none has.
+/// Applies `advice` to each mapping in the ranges, with `mmap_lock` held, until a range has a hole.
+/// Returns whether no range has one.
 fn each<E: Env>(
     env: &mut E,
     mm: MmId,
@@ -185,7 +189,7 @@ fn each<E: Env>(
     covered
 }
 
-/// Does `action` for each of the ranges until one has a hole; whether none has.
+/// Runs `action` on each range until one has a hole. Returns whether no range has one.
 fn up_to_a_hole(
     ranges: impl Iterator<Item = PageRange>,
     mut action: impl FnMut(PageRange) -> Result<bool, Errno>,
@@ -198,16 +202,17 @@ fn up_to_a_hole(
     Ok(true)
 }
 
-/// What a mapping locks in memory is not to leave it.
+/// Fails if the mapping locks its pages: those must not leave memory.
 ///
-/// Source: mm/madvise.c:can_madv_lru_vma (5.10 to 7.3), madvise_dontneed_free_valid_vma, madvise_remove (6.1 to 7.3), is_valid_guard_vma (7.2).
+/// Source: mm/madvise.c:can_madv_lru_vma (5.10 to 7.3), madvise_dontneed_free_valid_vma,
+/// madvise_remove (6.1 to 7.3), is_valid_guard_vma (7.2).
 fn not_locked(env: &mut impl Env, mm: MmId, vma: PageRange) -> Result<(), Errno> {
     let locked =
         env.config().locks_memory && env.step(Site::MadviseDontneed, |w, _| w.locks(mm, vma.start));
     if locked { Err(Errno::Einval) } else { Ok(()) }
 }
 
-/// The mappings in `range`, and whether there is no hole between them.
+/// Returns the mappings in `range`, and whether they cover it without a hole.
 fn mappings(env: &mut impl Env, mm: MmId, range: PageRange) -> (SmallVec<[PageRange; 4]>, bool) {
     env.step(Site::MadviseDontneed, |w, at| {
         w.mmap_assert_locked(at, mm);
@@ -218,9 +223,10 @@ fn mappings(env: &mut impl Env, mm: MmId, range: PageRange) -> (SmallVec<[PageRa
     })
 }
 
-/// Applies `advice` to each mapping, in one gather for the whole call or one for each; whether there is no hole between
-/// them. Who has the lock of a mapping alone gives it back before the flush: the open gather makes others flush
-/// everything, and keeps the pages.
+/// Applies `advice` to each mapping, with one gather for the whole call or one for each mapping.
+/// Returns whether there is no hole. A call that holds only a mapping's own lock gives it back
+/// before the flush. That is safe: the open gather makes others flush everything, and keeps the
+/// pages.
 ///
 /// Source: mm/madvise.c:do_madvise, vector_madvise, madvise_batch_tlb_flush (6.18, 7.3).
 fn gathered<E: Env>(
@@ -251,10 +257,12 @@ fn gathered<E: Env>(
     covered
 }
 
-/// Puts guards into each mapping, or takes them away, with a gather for each mapping that has pages in their way; whether
-/// there is no hole. Where others map pages again and again meanwhile it gives its lock back and begins the range anew.
+/// Installs guards in each mapping, or removes them. Each mapping that has pages there gets its own
+/// gather. Returns whether there is no hole. If others keep mapping pages in the meantime, the call
+/// gives its lock back and starts the range again.
 ///
-/// Source: mm/madvise.c:madvise_guard_install, madvise_guard_remove, vector_madvise (7.3: restart_syscall).
+/// Source: mm/madvise.c:madvise_guard_install, madvise_guard_remove, vector_madvise (7.3:
+/// restart_syscall).
 fn guards<E: Env>(
     env: &mut E,
     mm: MmId,
@@ -291,7 +299,7 @@ fn guards<E: Env>(
     covered
 }
 
-/// `MADV_DONTNEED`: the pages are given up.
+/// `MADV_DONTNEED`: frees the pages.
 fn dontneed<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     if env.policies().zap_drain == ZapDrain::Yes {
         lru_add_drain(env);
@@ -312,7 +320,8 @@ fn cold_or_pageout(env: &mut impl Env, mm: MmId, range: PageRange, pageout: bool
     gather.finish(env);
 }
 
-/// Walks one page table, if there is one, under its lock: ages each page, isolates it for reclaim.
+/// Walks one page table, if there is one, under its lock. Ages each page and isolates it for
+/// reclaim.
 ///
 /// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10 to 7.3).
 fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bool) -> FolioList {
@@ -355,7 +364,7 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
                 deactivate(w, at, pte.pfn);
             }
             let isolated = pageout && w.isolate_lru(at, pte.pfn);
-            // Locked by whoever else had it: back to where it was.
+            // A folio that somebody else had locked goes back to its list.
             let unevictable = isolated && w.frames.mlocked(pte.pfn).unevictable;
             if unevictable {
                 folio_add_lru(w, at.site(Site::FolioPutbackLru), pte.pfn);
@@ -372,7 +381,8 @@ fn collect(env: &mut impl Env, gather: &mut Gather, part: PageRange, pageout: bo
     pages
 }
 
-/// The same for a large folio whose pages are mapped one by one, all of them here; it, if it is to be reclaimed.
+/// Ages a large folio that this table maps completely, page by page. Returns it if it should be
+/// reclaimed.
 fn age_large(
     env: &mut impl Env,
     gather: &mut Gather,
@@ -398,14 +408,14 @@ fn age_large(
     env.step(site, |w, at| aged(w, at, folio, pageout))
 }
 
-/// The translation, if its page is on the LRU and mapped only here.
+/// Returns the translation, if its page is on the LRU and mapped only here.
 fn sole_lru_page<M: Mode>(w: &World<M>, pte: Pte) -> Option<PresentPte> {
     let pte = pte.present().filter(|pte| !pte.special())?;
     let frame = w.frames.get(pte.pfn);
     (frame.flags.on_lru() && frame.maps == 1).then_some(pte)
 }
 
-/// `MADV_FREE`: the pages may be dropped while they stay clean.
+/// `MADV_FREE`: reclaim may drop the pages while they stay clean.
 ///
 /// Source: mm/madvise.c:madvise_free_single_vma, madvise_free_pte_range (5.10 to 7.3).
 fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
@@ -424,7 +434,7 @@ fn free<E: Env>(env: &mut E, gather: &mut Gather, range: PageRange) {
     gather.end_vma(env, Site::MadviseFree);
 }
 
-/// Walks one page table under its lock; whether that is held still.
+/// Walks one page table under its lock. Returns whether the lock is still held.
 fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) -> bool {
     let (mm, site) = (gather.mm(), Site::MadviseFree);
     let mut page = part.start;
@@ -449,7 +459,7 @@ fn free_ptes(env: &mut impl Env, gather: &mut Gather, part: PageRange) -> bool {
     true
 }
 
-/// What the PTE lost, its accessed or dirty bit, which is to be flushed.
+/// Frees one PTE. Returns the change that needs a flush: the loss of the accessed or the dirty bit.
 fn free_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Option<Change> {
     match w.pte(mm, page) {
         Pte::Swap(swap) => {

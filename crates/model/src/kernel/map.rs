@@ -18,8 +18,8 @@ use crate::policy::ZapDrain;
 use crate::program::{Backing, Prot};
 use crate::site::Site;
 
-/// Maps an area, where nothing may be mapped yet (`MAP_FIXED_NOREPLACE`). Shared memory is an object of its own,
-/// and becomes one with nothing beside it.
+/// Maps an area where nothing is mapped yet (`MAP_FIXED_NOREPLACE`). Shared memory gets an object
+/// of its own, and does not merge with its neighbours.
 pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<(), Errno> {
     let range = area.pages;
     if prot == Prot::ReadWrite {
@@ -45,7 +45,7 @@ pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<()
     result
 }
 
-/// The object that is mapped; none for anonymous memory.
+/// The object to map; none for anonymous memory.
 fn object_for<M: Mode>(w: &mut World<M>, mm: MmId, backing: Backing) -> Result<ObjectId, Errno> {
     match backing {
         Backing::Anonymous => Ok(ObjectId::default()),
@@ -58,7 +58,7 @@ fn object_for<M: Mode>(w: &mut World<M>, mm: MmId, backing: Backing) -> Result<O
     }
 }
 
-/// The mapping of an area, which maps `object`.
+/// The mapping of `area`, backed by `object`.
 fn vma_of(area: Extent, prot: Prot, object: ObjectId) -> Vma {
     let range = area.pages;
     match area.backing {
@@ -68,9 +68,11 @@ fn vma_of(area: Extent, prot: Prot, object: ObjectId) -> Vma {
     }
 }
 
-/// Unmaps `range`; parts that are not mapped do not matter. Once the mappings are gone, others may fault again.
+/// Unmaps `range`; parts that are not mapped do not matter. Once the mappings are detached, others
+/// may fault again.
 ///
-/// Source: mm/mmap.c:__do_munmap (5.10), mm/vma.c:vms_complete_munmap_vmas (6.18): mmap_write_downgrade.
+/// Source: mm/mmap.c:__do_munmap (5.10), mm/vma.c:vms_complete_munmap_vmas (6.18):
+/// mmap_write_downgrade.
 pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     if range.is_empty() {
         return Err(Errno::Einval);
@@ -90,12 +92,13 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
     Ok(())
 }
 
-/// Mappings that were taken out of an address space, and what is left beside them.
+/// Mappings that were taken out of an address space, and their neighbours that stay.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Detached {
     vmas: Vec<PageRange>,
     between: (Option<Vpn>, Option<Vpn>),
-    /// The objects above those of which pages were mapped there: theirs are the locks.
+    /// The roots of the objects whose pages were mapped there. Their locks keep walks from frames
+    /// out.
     roots: Vec<ObjectId>,
 }
 
@@ -105,7 +108,8 @@ impl Learnt for Detached {
     }
 }
 
-/// Takes the mappings of `range`, which are write-locked, out of the address space: no new fault finds them.
+/// Takes the mappings of `range` out of the address space, so that no new fault finds them. They
+/// are write-locked.
 ///
 /// Source: mm/mmap.c:detach_vmas_to_be_unmapped (5.10), mm/vma.c:vms_gather_munmap_vmas (6.18).
 pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
@@ -125,8 +129,9 @@ pub fn detach(env: &mut impl Env, mm: MmId, range: PageRange) -> Detached {
     })
 }
 
-/// Takes away what the detached mappings mapped: translations, then tables, then one flush, then the pages.
-/// `mmap_lock` held for reading is enough. `open`: whether the address space lives on.
+/// Removes the page tables of detached mappings: first translations, then tables, then one flush,
+/// then the pages. Holding `mmap_lock` for reading is enough. `open` opens the gather; it depends
+/// on whether the address space lives on.
 ///
 /// Source: mm/mmap.c:unmap_region (5.10, 6.1), mm/vma.c:unmap_region (6.12), vms_clear_ptes (6.18).
 pub fn unmap_region<E: Env>(
@@ -148,15 +153,16 @@ pub fn unmap_region<E: Env>(
     let evicted = unlink_anon_vmas(env, mm, whole, roots);
     free_pgtables(env, &mut gather, vmas, *between);
     gather.finish(env);
-    // Shared memory that went had pages: who lets go of them empties the CPU's LRU batches first
-    // (mm/shmem.c:shmem_undo_range, mm/swap.c:__pagevec_release in 5.10, __folio_batch_release from 6.1 to 7.3).
+    // Shared memory with pages is gone. The release of its pages empties the CPU's LRU batches
+    // first (mm/shmem.c:shmem_undo_range, mm/swap.c:__pagevec_release in 5.10,
+    // __folio_batch_release from 6.1 to 7.3).
     if evicted {
         lru_add_drain(env);
     }
 }
 
-/// Walks from frames find the mappings in `range`, which are gone, no more. Whether shared memory went with them,
-/// and pages of it.
+/// Hides the removed mappings in `range` from walks that start at frames. Returns whether shared
+/// memory with pages went with them.
 ///
 /// Source: mm/rmap.c:unlink_anon_vmas (5.10 to 7.3).
 fn unlink_anon_vmas(env: &mut impl Env, mm: MmId, range: PageRange, roots: &[ObjectId]) -> bool {

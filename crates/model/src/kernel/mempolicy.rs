@@ -1,14 +1,16 @@
-//! Memory policies, and moves of pages that do not follow them: `mbind`, `set_mempolicy`.
+//! Memory policies: `mbind` and `set_mempolicy`, and moves of pages that do not follow the policy.
 //!
-//! `mbind` gives mappings another policy, and splits them where its range begins and ends. With `MPOL_MF_MOVE` it first
-//! isolates the pages of the range that lie on a node which the policy does not name, and moves them at the end. A policy
-//! that names no node (`MPOL_DEFAULT`, `MPOL_LOCAL`) moves every page, also to the node that it is on.
+//! `mbind` gives mappings another policy, and splits them at the borders of its range. With
+//! `MPOL_MF_MOVE` it first isolates those pages of the range that lie on a node which the policy
+//! does not name, and moves them at the end. A policy that names no node (`MPOL_DEFAULT`,
+//! `MPOL_LOCAL`) moves every page, even to the node that it is on.
 //!
-//! A hole in the range is an error, but for `MPOL_DEFAULT`, which needs one mapping. It is found before a mapping is
-//! changed; pages that were isolated by then go back.
+//! A hole in the range is an error. `MPOL_DEFAULT` accepts holes, but the range needs at least one
+//! mapping. The kernel finds a hole before it changes a mapping, and puts back the pages that it
+//! had isolated by then.
 //!
-//! `set_mempolicy` changes the policy of a thread. It decides for mappings without one when a page is first
-//! touched.
+//! `set_mempolicy` changes the policy of a thread. It decides about pages of mappings without a
+//! policy when they are first touched.
 //!
 //! Source: mm/mempolicy.c:do_mbind, do_set_mempolicy (5.10, 6.1, 6.12).
 
@@ -30,11 +32,11 @@ use crate::numa::Mempolicy;
 use crate::policy::MempolicyLock;
 use crate::site::Site;
 
-/// Gives the mappings in `range` the policy; `moves`: pages that do not follow it are moved. What cannot be moved
-/// stays, which is no error.
+/// Gives the mappings in `range` the policy. `moves`: pages that do not follow it are moved. A page
+/// that cannot be moved stays, without an error.
 ///
-/// Source: mm/mempolicy.c:do_mbind (5.10, 6.1, 6.12). Batches of new pages are emptied first: migrate_prep (5.10),
-/// lru_cache_disable (6.1, 6.12).
+/// Source: mm/mempolicy.c:do_mbind (5.10, 6.1, 6.12). Batches of new pages are emptied first:
+/// migrate_prep (5.10), lru_cache_disable (6.1, 6.12).
 pub fn mbind(
     env: &mut impl Env,
     mm: MmId,
@@ -53,7 +55,7 @@ pub fn mbind(
     if queued.is_ok() {
         change_flags(env, Site::MbindRange, mm, range, |vma| Vma { mempolicy: new, ..*vma });
     }
-    // The pages of a mapping without a policy go where the thread's has them.
+    // Pages of a mapping without a policy go where the thread's policy puts them.
     let own = env.step(Site::DoMbind, |w, at| Some(w.tasks[at.thread.index()].mempolicy));
     let target = Target::Policy(new.or(own.unwrap_or_default()));
     let early = env.policies().mempolicy_lock == MempolicyLock::Isolated;
@@ -62,7 +64,7 @@ pub fn mbind(
     }
     match queued {
         Ok(()) if folios.is_empty() => {}
-        // How many of them stay is told to nobody.
+        // The call does not return how many of them stay.
         Ok(()) => _ = migrate_pages(env, &folios, target, Asked::ByCall),
         Err(_) => putback_movable_pages(env, &folios, Asked::ByCall),
     }
@@ -72,7 +74,7 @@ pub fn mbind(
     queued
 }
 
-/// The thread's policy from now on.
+/// Sets the thread's policy.
 ///
 /// Source: mm/mempolicy.c:do_set_mempolicy (5.10, 6.1, 6.12).
 pub fn set_mempolicy(env: &mut impl Env, policy: Mempolicy) {
@@ -82,22 +84,23 @@ pub fn set_mempolicy(env: &mut impl Env, policy: Mempolicy) {
     });
 }
 
-/// A mapping that the walk comes to.
+/// A mapping that the walk reaches.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Found {
-    /// All of it.
+    /// The whole mapping.
     whole: PageRange,
-    /// Its part in the range.
+    /// The part of the mapping that lies in the range.
     part: PageRange,
-    /// Whether a hole is before or behind it in the range.
+    /// Whether the range has a hole right before or behind the mapping.
     hole: bool,
 }
 
-/// Goes through the mappings in the range, one after the other, and isolates the pages that do not follow the policy into
-/// `folios`, if there is such a list. A mapping with a hole behind it is not gone through any more.
+/// Walks the mappings in the range in order. Isolates the pages that do not follow the policy into
+/// `folios`, if there is such a list. Fails at the first mapping with a hole right before or behind
+/// it, without walking that mapping, unless the policy accepts holes.
 ///
-/// Source: mm/mempolicy.c:queue_pages_range, queue_pages_test_walk (5.10, 6.1, 6.12); mm/pagewalk.c:walk_page_range,
-/// process_vma_walk_lock (6.12).
+/// Source: mm/mempolicy.c:queue_pages_range, queue_pages_test_walk (5.10, 6.1, 6.12);
+/// mm/pagewalk.c:walk_page_range, process_vma_walk_lock (6.12).
 fn queue_pages_range(
     env: &mut impl Env,
     (mm, range): (MmId, PageRange),
@@ -137,10 +140,10 @@ fn next_mapping<M: Mode>(w: &mut World<M>, at: At, mm: MmId, rest: PageRange) ->
     Some(Found { whole, part, hole: before || behind })
 }
 
-/// Isolates the page's folio, if it does not follow the policy and nobody else maps it.
+/// Isolates the page's folio, if it does not follow the policy and only this mapping maps it.
 ///
-/// Source: mm/mempolicy.c:queue_pages_pte_range, migrate_page_add (5.10), queue_folios_pte_range, migrate_folio_add
-/// (6.1, 6.12).
+/// Source: mm/mempolicy.c:queue_pages_pte_range, migrate_page_add (5.10), queue_folios_pte_range,
+/// migrate_folio_add (6.1, 6.12).
 fn queue_page<M: Mode>(
     w: &mut World<M>,
     at: At,

@@ -1,23 +1,24 @@
-//! Folios move to another NUMA node.
+//! Migration: moves folios to another NUMA node.
 //!
-//! Each is unmapped ([`super::unmap`]): a migration entry takes the place of every translation, and who
-//! touches the page waits for it. Its contents are copied, and the entries become translations of the copy.
-//! No flush is owed for those: a TLB cannot hold what was not there.
+//! Each folio is unmapped ([`super::unmap`]): a migration entry takes the place of every
+//! translation, and an access to the page waits for it. The contents are copied, and the entries
+//! become translations of the copy. These new translations need no flush: a TLB cannot hold a
+//! translation that was not there.
 //!
-//! What differs is how the unmapped translations are flushed. Up to 6.2 each folio goes all the way by
-//! itself, and each translation is flushed when it is taken. From 6.3 on up to 512 pages are unmapped
-//! first, with one flush for all ([`super::unmap_batch`]); what could not be moved that way is tried once
-//! more by itself, with a flush for each translation.
+//! Kernels differ in how they flush the unmapped translations. Up to 6.2, each folio is moved by
+//! itself, and each translation is flushed when it is taken. From 6.3 on, up to 512 pages are
+//! unmapped first, with one flush for all of them ([`super::unmap_batch`]). A folio that cannot be
+//! moved in this way is tried once more by itself, with a flush for each translation.
 //!
-//! Who asks says where they go: to one node, or where a memory policy has each of them.
+//! The caller decides where folios go: to one node, or where a memory policy puts each of them.
 //!
 //! A huge page moves as a whole, with a flush of its own ([`super::huge::migrate`]).
 //!
-//! A folio that somebody holds a reference to cannot be moved. That is seen after its flush: its
-//! translations are put back, and the flush was for nothing.
+//! A folio that somebody holds a reference to cannot be moved. The kernel notices that after the
+//! folio's flush. It puts the translations back, and the flush was needless.
 //!
-//! Source: mm/migrate.c:migrate_pages, unmap_and_move, move_to_new_page (5.10), move_to_new_folio (6.1),
-//! migrate_pages_batch, migrate_pages_sync, migrate_folio_unmap, migrate_folio_move (6.12).
+//! Source: mm/migrate.c:migrate_pages, unmap_and_move, move_to_new_page (5.10), move_to_new_folio
+//! (6.1), migrate_pages_batch, migrate_pages_sync, migrate_folio_unmap, migrate_folio_move (6.12).
 
 use crate::addr::{NodeId, Pfn};
 use crate::env::{Env, Lock};
@@ -37,29 +38,30 @@ use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{DeferFlush, MigrateBatch, MigrateLru, Policies};
 use crate::site::Site;
 
-/// Pages that are unmapped before they are flushed (`NR_MAX_BATCHED_MIGRATION`).
+/// The number of pages that are unmapped before one flush (`NR_MAX_BATCHED_MIGRATION`).
 const BATCH: usize = 512;
 
-/// How often a folio is tried that somebody holds: without batches (a literal 10 in 5.10,
-/// `NR_MAX_MIGRATE_PAGES_RETRY`); in a batch, and after it (`NR_MAX_MIGRATE_ASYNC_RETRY`,
-/// `NR_MAX_MIGRATE_SYNC_RETRY`).
+/// How often a folio that somebody holds is tried. Without batches it is a literal 10 in 5.10, and
+/// `NR_MAX_MIGRATE_PAGES_RETRY` later. In a batch it is `NR_MAX_MIGRATE_ASYNC_RETRY`, and after the
+/// batch `NR_MAX_MIGRATE_SYNC_RETRY`.
 const TRIES: usize = 10;
 
-/// There is no memory left where the folios are to go.
+/// The error if there is no memory left where the folios should go.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Where folios are to go.
+/// Where folios go.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To this node and no other.
     ///
     /// Source: mm/migrate.c:alloc_migration_target with `__GFP_THISNODE` (5.10 to 7.3).
     Node(NodeId),
-    /// Where the policy has a page with the folio's index.
+    /// Where the policy puts a page with the folio's index.
     ///
-    /// Source: mm/mempolicy.c:new_page (5.10, 6.1), which asks the policy of the folio's mapping, and
-    /// alloc_migration_target_by_mpol (6.12). Private pages have in both the index of their mapping.
+    /// Source: mm/mempolicy.c:new_page (5.10, 6.1), which asks the policy of the folio's mapping,
+    /// and alloc_migration_target_by_mpol (6.12). In both, private pages have the index of their
+    /// mapping.
     Policy(MemPolicy),
 }
 
@@ -72,7 +74,7 @@ impl Target {
     }
 }
 
-/// Takes a folio from the LRU to move it; false: it is on none.
+/// Takes a folio from the LRU to move it. Returns false if it is not on the LRU.
 ///
 /// Source: mm/vmscan.c:isolate_lru_page (5.10), folio_isolate_lru (6.1 to 7.3).
 pub fn folio_isolate_lru<M: Mode>(w: &mut World<M>, at: At, folio: Pfn) -> bool {
@@ -84,19 +86,19 @@ pub fn folio_isolate_lru<M: Mode>(w: &mut World<M>, at: At, folio: Pfn) -> bool 
     there
 }
 
-/// Who asks for pages to move (`enum migrate_reason`).
+/// The reason for a migration (`enum migrate_reason`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// A system call (`MR_SYSCALL`, `MR_MEMPOLICY_MBIND`): it waits for locks, and has emptied the batches of
-    /// the LRU, or disabled them.
+    /// A system call (`MR_SYSCALL`, `MR_MEMPOLICY_MBIND`). It waits for locks, and has emptied or
+    /// disabled the LRU batches.
     ByCall,
     /// A hint fault (`MR_NUMA_MISPLACED`).
     ByHintFault,
-    /// Reclaim of a node that has slower memory below it (`MR_DEMOTION`).
+    /// Reclaim on a node that has slower memory below it (`MR_DEMOTION`).
     ByReclaim,
 }
 
-/// What migrations of one list have in common.
+/// The parameters that all migrations of one list share.
 #[derive(Copy, Clone, Debug)]
 struct Job {
     target: Target,
@@ -111,35 +113,35 @@ impl Asked {
         }
     }
 
-    /// Whether what moved is on the LRU at once, for the batches are disabled.
+    /// Whether moved folios are on the LRU at once, because the batches are disabled.
     fn at_once(self, policies: &Policies) -> bool {
         self == Asked::ByCall && policies.migrate_lru == MigrateLru::AtOnce
     }
 }
 
-/// Whether a lock is waited for, and a flush put off.
+/// Whether a migration waits for locks, and whether it defers flushes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Migrate {
-    /// What is locked is passed over, flushes are put off.
+    /// Passes locked folios over and defers flushes.
     Batched,
-    /// What is locked is passed over (`MIGRATE_ASYNC`).
+    /// Passes locked folios over (`MIGRATE_ASYNC`).
     Async,
-    /// Locks are waited for (`MIGRATE_SYNC`).
+    /// Waits for locks (`MIGRATE_SYNC`).
     Sync,
 }
 
-/// What became of a folio that was to be unmapped.
+/// What became of a folio that should be unmapped.
 enum Unmapped {
-    /// Its owner has freed it meanwhile.
+    /// Its owner has freed it in the meantime.
     Freed,
-    /// Nobody maps it; it is to be copied to this one. Both are locked. Whether its flush may be
-    /// left to a later one.
+    /// Nobody maps the folio any more, and it should be copied to this one. Both are locked. The
+    /// flag says whether a later flush may do the folio's flush.
     To(Pfn, bool),
-    /// It is locked by somebody else, or still mapped.
+    /// Somebody else holds its lock, or it is still mapped.
     NotYet,
 }
 
-/// Moves isolated folios; how many stay. Those are back on the LRU.
+/// Moves isolated folios. Returns how many stay; those are back on the LRU.
 pub fn migrate_pages(
     env: &mut impl Env,
     folios: &[Pfn],
@@ -156,6 +158,8 @@ pub fn migrate_pages(
     ended.map(|()| left.len())
 }
 
+/// Moves each folio by itself, in several tries.
+///
 /// Source: mm/migrate.c:migrate_pages, unmap_and_move (5.10, 6.1).
 fn one_by_one(
     env: &mut impl Env,
@@ -195,6 +199,8 @@ fn one_by_one(
     Ok(())
 }
 
+/// Moves folios in batches, with one flush for each batch.
+///
 /// Source: mm/migrate.c:migrate_pages, migrate_pages_sync (6.12).
 fn by_batches(env: &mut impl Env, left: &mut FolioList, job: Job) -> Result<(), NoMemory> {
     let mut batches = batches(env, &std::mem::take(left)).into_iter();
@@ -202,7 +208,7 @@ fn by_batches(env: &mut impl Env, left: &mut FolioList, job: Job) -> Result<(), 
         let mut failed = FolioList::new();
         let mut ended = migrate_pages_batch(env, &batch, job, &mut failed);
         if ended.is_ok() && job.asked == Asked::ByCall {
-            // Each by itself, without a batch. A folio that stays unmapped is not flushed again.
+            // Each folio by itself, without a batch. One that stays unmapped is not flushed again.
             let mut alone = FolioList::new();
             for folio in std::mem::take(&mut failed) {
                 let mut one = FolioList::from_slice(&[folio]);
@@ -220,7 +226,8 @@ fn by_batches(env: &mut impl Env, left: &mut FolioList, job: Job) -> Result<(), 
     Ok(())
 }
 
-/// Runs of folios that are unmapped together: each ends with the folio by which it has as many pages as a batch may have.
+/// Divides folios into runs that are unmapped together. A run ends with the folio that makes it at
+/// least as large as a batch.
 ///
 /// Source: mm/migrate.c:migrate_pages (6.12): list_cut_before.
 fn batches(env: &mut impl Env, folios: &[Pfn]) -> Vec<FolioList> {
@@ -245,6 +252,8 @@ fn batches(env: &mut impl Env, folios: &[Pfn]) -> Vec<FolioList> {
     batches
 }
 
+/// Moves one batch of folios; puts those that stay into `failed`.
+///
 /// Source: mm/migrate.c:migrate_pages_batch (6.12).
 fn migrate_pages_batch(
     env: &mut impl Env,
@@ -252,7 +261,7 @@ fn migrate_pages_batch(
     job: Job,
     failed: &mut FolioList,
 ) -> Result<(), NoMemory> {
-    // 1. No mapping.
+    // 1. Unmap each folio.
     let (mut unmapped, mut ended) = (Vec::new(), Ok(()));
     for (at, &folio) in folios.iter().enumerate() {
         match migrate_folio_unmap(env, folio, job, Migrate::Batched) {
@@ -266,11 +275,11 @@ fn migrate_pages_batch(
             }
         }
     }
-    // 2. One flush for all but those that may wait for a later one.
+    // 2. Flush once for all folios, except those that may wait for a later flush.
     let defers = env.policies().defer_flush != DeferFlush::Never;
     let deferred = defers && join_deferred(env, Site::TryToUnmapFlush);
     try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
-    // 3. Copied and mapped again.
+    // 3. Copy each folio and map the copy.
     for (folio, to, waits) in unmapped {
         if !migrate_folio_move(env, folio, to, (job, waits && deferred)) {
             undo(env, folio, to);
@@ -288,7 +297,7 @@ fn migrate_folio_unmap(
     how: Migrate,
 ) -> Result<Unmapped, NoMemory> {
     let site = Site::MigrateFolioUnmap;
-    // 1. Is it in use at all?
+    // 1. Is the folio still in use?
     let order = env.step(site, |w, at| {
         let freed = w.frames.get(folio).refs == 1;
         if freed {
@@ -297,13 +306,13 @@ fn migrate_folio_unmap(
         (!freed).then(|| w.frames.folio(folio).1)
     });
     let Some(order) = order else { return Ok(Unmapped::Freed) };
-    // 2. Where it goes.
+    // 2. Allocate the copy.
     let near = job.target.near(folio);
     let request = Request { near, order, flags: FrameFlags::default() };
     let Some(to) = with_frames(env, site, request, |w, at, door| door.take(w, at)) else {
         return Err(NoMemory);
     };
-    // 3. Both are locked.
+    // 3. Lock both.
     let locked = match how {
         Migrate::Batched | Migrate::Async => env.try_lock(Site::FolioTryLock, Lock::Folio(folio)),
         Migrate::Sync => {
@@ -316,7 +325,7 @@ fn migrate_folio_unmap(
         return Ok(Unmapped::NotYet);
     }
     env.lock(Lock::Folio(to));
-    // 4. A migration entry for each translation.
+    // 4. Replace each translation by a migration entry.
     if order > 0 {
         rmap_walk_folio(env, site, folio, |env, part| set_pmd_migration_entry(env, folio, part));
     } else {
@@ -335,8 +344,8 @@ fn migrate_folio_unmap(
     Ok(Unmapped::To(to, waits))
 }
 
-/// Copies the folio and maps the copy, unless somebody holds a reference to it; `owes`: its flush
-/// is left to a later one.
+/// Copies the folio and maps the copy, unless somebody holds a reference to the folio. `owes`: a
+/// later flush does the folio's flush.
 fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn, (job, owes): (Job, bool)) -> bool {
     let (site, at_once) = (Site::MigrateFolioMove, job.asked.at_once(env.policies()));
     let copied = env.step(site, |w, at| {
@@ -371,10 +380,10 @@ fn migrate_folio_move(env: &mut impl Env, folio: Pfn, to: Pfn, (job, owes): (Job
     true
 }
 
-/// The copy is what the folio was.
+/// Gives the copy the folio's identity, flags and contents.
 ///
-/// Source: mm/migrate.c:folio_migrate_mapping, folio_migrate_flags (6.1 to 7.3), migrate_page_move_mapping,
-/// migrate_page_states (5.10).
+/// Source: mm/migrate.c:folio_migrate_mapping, folio_migrate_flags (6.1 to 7.3),
+/// migrate_page_move_mapping, migrate_page_states (5.10).
 fn copy<M: Mode>(w: &mut World<M>, folio: Pfn, to: Pfn) {
     let was = w.frames.get(folio);
     w.frames.update(to, |copy| (copy.object, copy.index) = (was.object, was.index));
@@ -390,7 +399,7 @@ fn copy<M: Mode>(w: &mut World<M>, folio: Pfn, to: Pfn) {
     }
 }
 
-/// Makes translations of `to` of the migration entries that stand for the folio.
+/// Replaces the folio's migration entries by translations of `to`.
 ///
 /// Source: mm/migrate.c:remove_migration_ptes (5.10 to 7.3).
 fn remove_migration_ptes(env: &mut impl Env, folio: Pfn, to: Pfn) {
@@ -412,9 +421,10 @@ fn remove_migration_ptes(env: &mut impl Env, folio: Pfn, to: Pfn) {
     });
 }
 
-/// All is as it was: the folio is mapped again, and nobody has the copy.
+/// Maps the folio again as before, and frees the copy.
 ///
-/// Source: mm/migrate.c:migrate_folio_undo_src, migrate_folio_undo_dst (6.12), unmap_and_move (5.10, 6.1).
+/// Source: mm/migrate.c:migrate_folio_undo_src, migrate_folio_undo_dst (6.12), unmap_and_move
+/// (5.10, 6.1).
 fn undo(env: &mut impl Env, folio: Pfn, to: Pfn) {
     remove_migration_ptes(env, folio, folio);
     env.unlock(Lock::Folio(folio));
@@ -422,7 +432,8 @@ fn undo(env: &mut impl Env, folio: Pfn, to: Pfn) {
     env.step(Site::FolioPut, |w, at| w.put_frame(at, to));
 }
 
-/// Those that stay go back on the LRU: by this CPU's batch, or at once where the batches are disabled.
+/// Puts the folios that stay back on the LRU: through this CPU's batch, or at once where the
+/// batches are disabled.
 ///
 /// Source: mm/migrate.c:putback_movable_pages (5.10 to 7.3).
 pub fn putback_movable_pages(env: &mut impl Env, folios: &[Pfn], asked: Asked) {

@@ -1,7 +1,9 @@
-//! `mlock`, `mlock2(MLOCK_ONFAULT)` and `munlock`: pages stay in memory.
+//! `mlock`, `mlock2(MLOCK_ONFAULT)` and `munlock`: keep pages in memory.
 //!
-//! A mapping is locked, or a part of it, which is a mapping of its own from then on. What is locked at once is brought into memory as well, by
-//! faults without an exception: by stores where these are private and allowed, so that no later one has to copy, else by loads.
+//! A mapping is locked, or a part of it, which then becomes a mapping of its own. Unless the lock
+//! is left to faults, the call brings the pages into memory, by faults without an exception. Those
+//! are stores where the mapping is private and permits stores, so that no later store has to copy;
+//! otherwise they are loads.
 //!
 //! Source: mm/mlock.c, mm/gup.c:__mm_populate, populate_vma_page_range (5.10 to 7.3).
 
@@ -30,8 +32,8 @@ use crate::site::Site;
 use crate::wait::Ended;
 use smallvec::SmallVec;
 
-/// Locks the mappings in `range`, unless they are `locked` by it already, and brings their pages into memory, unless `on_fault`. What is left of the
-/// range if it has to wait.
+/// Locks the mappings in `range`, unless this call has `locked` them already. Then brings their
+/// pages into memory, unless `on_fault`. If it has to wait, returns the rest of the range.
 ///
 /// Source: mm/mlock.c:do_mlock (5.10 to 7.3).
 pub fn mlock(
@@ -52,7 +54,7 @@ pub fn mlock(
     mm_populate(env, mm, range)
 }
 
-/// Locks them no more.
+/// Unlocks the mappings in `range`.
 pub fn munlock(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     apply_vma_lock_flags(env, mm, range, Locking::None)
 }
@@ -80,7 +82,8 @@ fn apply_vma_lock_flags(
     if rest.is_empty() { Ok(()) } else { Err(Errno::Enomem) }
 }
 
-/// Changes one mapping, or a part of it. What is there of it is locked as well, or no more; by 5.10's `mlock` where pages are brought into memory.
+/// Changes one mapping or a part of it. Its present pages are locked or unlocked as well. The
+/// `mlock` of 5.10 locks them later, when it brings pages into memory.
 fn mlock_fixup(env: &mut impl Env, mm: MmId, part: PageRange, was: Locking, locking: Locking) {
     update(env, Site::MlockFixup, mm, part, |vma| Vma { locking, ..*vma });
     match (was, locking, env.policies().mlock_pages) {
@@ -88,12 +91,13 @@ fn mlock_fixup(env: &mut impl Env, mm: MmId, part: PageRange, was: Locking, lock
         (_, Locking::None, MlockPages::Isolated) => munlock_vma_pages_range(env, mm, part),
         (Locking::None, _, MlockPages::Batched) => mlock_vma_pages_range(env, mm, part, true),
         (_, Locking::None, MlockPages::Batched) => mlock_vma_pages_range(env, mm, part, false),
-        // From now on otherwise than before.
+        // The mapping stays locked; only the kind of lock changes.
         _ => {}
     }
 }
 
-/// Locks what is there in `part`, or does so no more. (That who walks from a page to its mappings meanwhile does not count it twice is left out.)
+/// Locks or unlocks the present pages of `part`. (In kernels, a concurrent walk from a page to its
+/// mappings does not count it twice. The model leaves that out.)
 ///
 /// Source: mm/mlock.c:mlock_vma_pages_range, mlock_pte_range (6.1 to 7.3).
 fn mlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange, locks: bool) {
@@ -128,7 +132,7 @@ fn mlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange, locks: b
     lru_add_drain(env);
 }
 
-/// The translation of a page that is no zero page.
+/// The translation of the page, unless it maps a zero page.
 fn own_page<M: Mode>(w: &World<M>, (mm, page): Place) -> Option<PresentPte> {
     w.pte(mm, page).present().filter(|pte| !pte.special())
 }
@@ -137,7 +141,8 @@ fn is_large<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     w.frames.flags(pte.pfn).has(FrameFlags::LARGE)
 }
 
-/// The same in 5.10, which does so for a mapping that goes as well.
+/// Unlocks the present pages of `part` (5.10). A mapping that is about to be unmapped comes here as
+/// well.
 ///
 /// Source: mm/mlock.c:munlock_vma_pages_range (5.10).
 fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
@@ -163,7 +168,7 @@ fn munlock_vma_pages_range(env: &mut impl Env, mm: MmId, part: PageRange) {
     }
 }
 
-/// The pages that one pagevec has, from the first on: those that are there, side by side, of no large folio.
+/// The pages of one pagevec: adjacent present pages from the first on, none of a large folio.
 ///
 /// Source: mm/mlock.c:__munlock_pagevec_fill (5.10).
 fn small_pages<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Pagevec {
@@ -174,7 +179,8 @@ fn small_pages<M: Mode>(w: &World<M>, mm: MmId, pages: PageRange) -> Pagevec {
     pages.iter().map_while(small).take(w.lru_batch_size()).collect()
 }
 
-/// What is to be unmapped in `range` is not locked any more before (5.10; later kernels see to it page by page, as each loses its mapping).
+/// Unlocks mappings in `range` before they are unmapped (5.10). Later kernels unlock page by page,
+/// when each loses its mapping.
 ///
 /// Source: mm/mmap.c:__do_munmap, exit_mmap (5.10).
 pub fn munlock_vmas(env: &mut impl Env, mm: MmId, range: PageRange) {
@@ -188,7 +194,8 @@ pub fn munlock_vmas(env: &mut impl Env, mm: MmId, range: PageRange) {
     locked.into_iter().for_each(|part| munlock_vma_pages_range(env, mm, part));
 }
 
-/// Brings into memory what mappings in `range` lock that were not left to faults.
+/// Brings the pages of locked mappings in `range` into memory, except those that are left to
+/// faults.
 ///
 /// Source: mm/gup.c:__mm_populate, mm/mlock.c:__mlock_posix_error_return (5.10 to 7.3).
 fn mm_populate(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<Ended<PageRange>, Errno> {
@@ -215,10 +222,12 @@ fn mm_populate(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<Ended<P
     }
 }
 
-/// Makes each page of `part`, which is one mapping's, what the mapping allows; 5.10 locks those that are there, which are all unless they
-/// are left to faults. `attempt`: whether its locks may be given back.
+/// Makes each page of `part` accessible, as its mapping permits. `part` lies in one mapping. 5.10
+/// also locks the pages that are there: all of them, unless they are left to faults. `attempt`:
+/// whether locks may be given back.
 ///
-/// Source: mm/gup.c:populate_vma_page_range (5.10 to 7.3), follow_page_pte, faultin_page (5.10: FOLL_MLOCK without FOLL_POPULATE).
+/// Source: mm/gup.c:populate_vma_page_range (5.10 to 7.3), follow_page_pte, faultin_page (5.10:
+/// FOLL_MLOCK without FOLL_POPULATE).
 pub fn populate_vma_page_range(
     env: &mut impl Env,
     mm: MmId,
@@ -268,7 +277,8 @@ pub fn populate_vma_page_range(
     result
 }
 
-/// Locks the page that was found, if it is not locked by somebody else meanwhile; the CPU's batches are emptied before, so that it is on its list.
+/// Locks the page in memory, unless somebody else holds its folio's lock. The CPU's batches are
+/// emptied first, so that the page is on its list.
 ///
 /// Source: mm/gup.c:follow_page_pte, mm/huge_memory.c:follow_trans_huge_pmd (5.10).
 fn mlock_followed(env: &mut impl Env, fault: Fault) {

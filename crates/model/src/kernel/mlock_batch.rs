@@ -1,10 +1,12 @@
-//! What mappings lock in memory is put with the folios that reclaim leaves alone.
+//! Moves folios that a mapping locks in memory to the unevictable list, and back.
 //!
-//! Since 5.18 a folio waits for that in a batch of the CPU's, with one reference of the batch's own, as others do in theirs; and again when such a
-//! mapping lets go of it. Before, `mlock` and a copy on write took it off its list, and it went by the CPU's ordinary batch.
+//! Since 5.18 such a folio waits in a batch of the CPU, as other folios wait in their batches, and
+//! the batch holds one reference. The folio waits there again when a mapping that locks it is
+//! removed. Before 5.18, `mlock` and a copy-on-write fault took the folio off its list and put it
+//! back through the CPU's ordinary batch.
 //!
-//! Source: mm/mlock.c (6.1 to 7.3): mlock_folio, mlock_new_folio, munlock_folio, mlock_folio_batch; (5.10): mlock_vma_page, munlock_vma_page,
-//! clear_page_mlock.
+//! Source: mm/mlock.c (6.1 to 7.3): mlock_folio, mlock_new_folio, munlock_folio, mlock_folio_batch;
+//! (5.10): mlock_vma_page, munlock_vma_page, clear_page_mlock.
 
 use crate::addr::{CpuId, MmId, Pfn, Vpn};
 use crate::env::Env;
@@ -19,9 +21,10 @@ use crate::policy::MlockPages;
 use crate::site::Site;
 use smallvec::SmallVec;
 
-/// A new folio of a mapping that locks its pages, or does not, goes to the LRU. Part of a step.
+/// Puts a new folio on the LRU. `locked`: its mapping locks its pages. Part of a step.
 ///
-/// Source: mm/swap.c:lru_cache_add_inactive_or_unevictable (5.10, 6.1), folio_add_lru_vma (6.12, 7.3).
+/// Source: mm/swap.c:lru_cache_add_inactive_or_unevictable (5.10, 6.1), folio_add_lru_vma (6.12,
+/// 7.3).
 pub fn folio_add_lru_vma<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
     if !locked {
         return folio_add_new(w, at, frame);
@@ -33,9 +36,11 @@ pub fn folio_add_lru_vma<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: 
     }
 }
 
-/// A folio that was there got one more mapping, which locks its pages, or does not. Part of a step.
+/// Notes that an existing folio got one more mapping. `locked`: the mapping locks its pages. Part
+/// of a step.
 ///
-/// Source: mm/internal.h:mlock_vma_folio, mm/rmap.c:folio_add_file_rmap_ptes, folio_add_anon_rmap_ptes (6.1 to 7.3; 5.10: nothing).
+/// Source: mm/internal.h:mlock_vma_folio, mm/rmap.c:folio_add_file_rmap_ptes,
+/// folio_add_anon_rmap_ptes (6.1 to 7.3; 5.10: nothing).
 pub fn folio_add_rmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
     let large = w.frames.flags(frame).has(FrameFlags::LARGE);
     if locked && !large && w.policies.mlock_pages == MlockPages::Batched {
@@ -43,15 +48,17 @@ pub fn folio_add_rmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: boo
     }
 }
 
-/// A PTE that mapped the frame is gone, of a mapping that locks its pages, or does not. Part of a step.
+/// Notes that a PTE that mapped the frame is gone. `locked`: its mapping locks its pages. Part of a
+/// step.
 ///
-/// Source: mm/rmap.c:page_remove_rmap (5.10: the last mapping; 6.1), folio_remove_rmap_ptes (6.12, 7.3); mm/internal.h:munlock_vma_folio.
+/// Source: mm/rmap.c:page_remove_rmap (5.10: the last mapping; 6.1), folio_remove_rmap_ptes (6.12,
+/// 7.3); mm/internal.h:munlock_vma_folio.
 pub fn folio_remove_rmap<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
     w.drop_mapping(at, frame);
     munlock_vma_folio(w, at, frame, locked);
 }
 
-/// The same where the mapping was counted off already: that of a huge page.
+/// [`folio_remove_rmap`] without the count of mappings: a huge page's was dropped already.
 pub fn munlock_vma_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
     match w.policies.mlock_pages {
         MlockPages::Isolated if w.frames.folio_maps(frame) == 0 => clear_page_mlock(w, at, frame),
@@ -61,7 +68,8 @@ pub fn munlock_vma_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: 
     }
 }
 
-/// A huge page of such a mapping is mapped page by page from now on, and so locked no more. Part of a step.
+/// Ends the lock of a huge page whose mapping maps it page by page from now on. `locked`: the
+/// mapping locks its pages. Part of a step.
 ///
 /// Source: mm/huge_memory.c:__split_huge_pmd (5.10), __split_huge_pmd_locked (6.1 to 7.3).
 pub fn munlock_split<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, locked: bool) {
@@ -71,7 +79,8 @@ pub fn munlock_split<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, locked: bool
     }
 }
 
-/// The page of a mapping that locks its pages, or does not, is mapped again that a migration entry stood for. Part of a step.
+/// Notes that a translation replaced a migration entry. `locked`: its mapping locks its pages. Part
+/// of a step.
 ///
 /// Source: mm/migrate.c:remove_migration_pte (5.10 to 7.3).
 pub fn mapped_again<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool) {
@@ -87,13 +96,13 @@ pub fn mapped_again<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, locked: bool)
     }
 }
 
-/// A folio that a mapping locks from now on. Part of a step.
+/// Notes that a mapping locks the folio from now on. Part of a step.
 pub fn mlock_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     w.frames.change_mlocked(frame, |folio| folio.mlocked = true);
     enter(w, at, frame, MlockStep::Mlock);
 }
 
-/// A folio that a mapping does not lock any more. Part of a step.
+/// Notes that a mapping no longer locks the folio. Part of a step.
 pub fn munlock_folio<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     enter(w, at, frame, MlockStep::Munlock);
 }
@@ -104,7 +113,7 @@ fn enter<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, step: MlockStep) {
     let waiting = &mut w.cpus[at.cpu.index()].mlock;
     waiting.push((folio, step));
     let full = waiting.len() == size;
-    // A large folio waits in no batch.
+    // A large folio does not wait in the batch.
     if full || w.frames.flags(folio).has(FrameFlags::LARGE) {
         drain_mlock(w, at, at.cpu);
     }
@@ -128,7 +137,8 @@ pub fn drain_mlock<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId) {
     w.cpus[cpu.index()].mlock = waiting;
 }
 
-/// Off the LRU there is nothing to be done: who puts it back there looks.
+/// Locks a folio. If it is not on the LRU, nothing is done: the code that puts it back there looks
+/// at its flag.
 ///
 /// Source: mm/mlock.c:__mlock_folio (6.1 to 7.3).
 fn mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
@@ -143,7 +153,7 @@ fn mlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
     }
 }
 
-/// The last of the mappings that were counted gives it back to reclaim.
+/// Counts one mapping off. With the last one the folio goes back to the lists that reclaim scans.
 ///
 /// Source: mm/mlock.c:__munlock_folio (6.1 to 7.3).
 fn munlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
@@ -160,7 +170,8 @@ fn munlocked<M: Mode>(w: &mut World<M>, folio: Pfn) {
     }
 }
 
-/// It goes to the list where it belongs: with those that reclaim leaves alone, counted once, or with the others.
+/// Puts the folio on the list where it belongs: the unevictable one, counted once, if it is locked,
+/// else an ordinary one.
 fn put_on_list<M: Mode>(w: &mut World<M>, folio: Pfn) {
     let locked = w.frames.mlocked(folio).mlocked;
     w.frames.change_mlocked(folio, |folio| {
@@ -174,7 +185,8 @@ fn put_on_list<M: Mode>(w: &mut World<M>, folio: Pfn) {
     w.lru_move(folio, End::Head);
 }
 
-/// `mlock` found the page, which is locked, mapped (5.10): off its list, and by the CPU's ordinary batch to the other one. Part of a step.
+/// `mlock` found the page mapped (5.10). The page counts as locked, leaves its list, and goes to
+/// the unevictable one through the CPU's ordinary batch. Part of a step.
 ///
 /// Source: mm/mlock.c:mlock_vma_page, mm/vmscan.c:isolate_lru_page, putback_lru_page (5.10).
 pub fn mlock_vma_page<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
@@ -184,7 +196,7 @@ pub fn mlock_vma_page<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// A page that counts as locked does so no more.
+/// Ends the lock of a page that counts as locked.
 ///
 /// Source: mm/mlock.c:clear_page_mlock (5.10).
 fn clear_page_mlock<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
@@ -202,11 +214,12 @@ fn isolate_and_put_back<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// Pages that `munlock` takes together, and where they are.
+/// The pages that `munlock` takes together, each with its frame.
 pub type Pagevec = SmallVec<[(Vpn, Pfn); 15]>;
 
-/// These pages, which lie side by side, are left by a mapping that locked them (5.10). First all of them come off their lists; if one was on none, as it
-/// waited in a batch or counts as locked by nobody, the CPU's batches are emptied.
+/// Unlocks adjacent pages of a mapping that locked them (5.10). First, all of them leave their
+/// lists. If one was on no list (because it waited in a batch, or counts as locked by nobody), the
+/// CPU's batches are emptied.
 ///
 /// Source: mm/mlock.c:__munlock_pagevec, mm/swap.c:__pagevec_release (5.10).
 pub fn munlock_pagevec(env: &mut impl Env, mm: MmId, pages: &Pagevec) {
@@ -220,7 +233,8 @@ pub fn munlock_pagevec(env: &mut impl Env, mm: MmId, pages: &Pagevec) {
     }
 }
 
-/// A page that counts as locked is left by a mapping (5.10), from the place `left` or because it was copied.
+/// Ends the lock of a page that counts as locked (5.10): a mapping gave it up at the place `left`,
+/// or (`None`) because it was copied.
 ///
 /// Source: mm/mlock.c:munlock_vma_page (5.10).
 pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
@@ -230,7 +244,8 @@ pub fn munlock_vma_page(env: &mut impl Env, frame: Pfn, left: Option<Place>) {
     }
 }
 
-/// A folio counts as locked no more; whether it did and was on a list, which it leaves, for the caller.
+/// Clears the folio's lock. Returns whether it was locked and on a list. Then it leaves the list,
+/// and the caller gets a reference.
 ///
 /// Source: mm/mlock.c:__munlock_isolate_lru_page (5.10).
 fn munlock_isolate(env: &mut impl Env, folio: Pfn) -> bool {
@@ -245,8 +260,9 @@ fn munlock_isolate(env: &mut impl Env, folio: Pfn) -> bool {
     })
 }
 
-/// It goes to the list where it belongs now, with those that are locked if another mapping locks it, too: by the CPU's batch, but at once if `munlock`
-/// takes it from a place, nobody else maps it, and it is not large.
+/// Puts the folio on the list where it belongs now: the unevictable one if another mapping locks
+/// it, too. It goes through the CPU's batch. It goes at once if `munlock` takes it from a place,
+/// nobody else maps it, and it is not large.
 ///
 /// Source: mm/mlock.c:__putback_lru_fast, __munlock_isolated_page (5.10).
 fn munlock_isolated(env: &mut impl Env, folio: Pfn, left: Option<Place>) {
@@ -267,7 +283,7 @@ fn munlock_isolated(env: &mut impl Env, folio: Pfn, left: Option<Place>) {
     });
 }
 
-/// Whether a mapping locks the page that has it elsewhere: then it counts as locked again.
+/// Counts the page as locked again if a mapping that has it elsewhere locks it.
 ///
 /// Source: mm/rmap.c:try_to_munlock, try_to_unmap_one (5.10: TTU_MUNLOCK).
 fn try_to_munlock(env: &mut impl Env, frame: Pfn, left: Option<Place>) {

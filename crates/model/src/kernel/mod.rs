@@ -1,11 +1,13 @@
 //! The kernel: one file per operation.
 //!
-//! The way of a system call: [`call()`] hands over to its file, whoever runs the model.
+//! Entry point for system calls: [`call()`] dispatches each one to its own file. All drivers of the
+//! model use it.
 //!
-//! The way of a page fault: [`fault`] looks at the PTE and hands over to one of its files. A system call
-//! enters in its own file ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in [`gather`], which flushes
-//! and frees. `MADV_PAGEOUT` goes on to [`reclaim`], which puts flushes off by [`unmap_batch`]. All flush
-//! through [`flush`], which the code of the architecture does (`x86`, `arm64`).
+//! A page fault enters in [`fault`], which looks at the PTE and calls one of its files. A system
+//! call enters in its own file ([`map`], [`protect`], [`remap`], [`madvise`]) and ends in
+//! [`gather`], which flushes and frees. `MADV_PAGEOUT` continues in [`reclaim`], which defers
+//! flushes with [`unmap_batch`]. All operations flush through [`flush`], which calls the code of
+//! the architecture (`x86`, `arm64`).
 
 pub mod alloc;
 mod arm64;
@@ -62,7 +64,7 @@ use crate::env::Env;
 use crate::machine::world::mm_of;
 use crate::wait::{Ended, Wait};
 
-/// Does what is asked for on the address space `mm`; what is left of it, if it has to wait.
+/// Carries out the call on the address space `mm`. If it has to wait, returns the rest of the call.
 #[inline(always)]
 pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Errno> {
     match call {
@@ -162,7 +164,7 @@ pub fn call(env: &mut impl Env, mm: MmId, call: Call) -> Result<Ended<Call>, Err
     Ok(Ended::Done)
 }
 
-/// Takes up again what had to wait.
+/// Resumes a call that had to wait.
 pub fn call_again(
     env: &mut impl Env,
     mm: MmId,
@@ -179,61 +181,61 @@ pub enum Errno {
     /// Invalid argument.
     #[error("EINVAL: invalid argument")]
     Einval,
-    /// The kernel has no such call.
+    /// The kernel does not have this call.
     #[error("ENOSYS: this kernel has no such system call")]
     Enosys,
-    /// Not mapped, or no memory left.
+    /// Not mapped, or out of memory.
     #[error("ENOMEM: not mapped, or out of memory")]
     Enomem,
-    /// Something is there already.
+    /// Something is mapped there already.
     #[error("EEXIST: something is mapped there already")]
     Eexist,
-    /// The process that is to begin runs already.
+    /// The process that should start runs already.
     #[error("EAGAIN: the process runs already, or somebody holds one of the pages")]
     Eagain,
-    /// Something is in use already.
+    /// The resource is already in use.
     #[error(
-        "EBUSY: the pin is held already, or userfaultfd watches what is not there, or stores (unregister those first)"
+        "EBUSY: the pin is held already, or userfaultfd watches the memory for missing pages or stores (unregister it first)"
     )]
     Ebusy,
-    /// Nothing that NUMA balancing could sample is there.
+    /// NUMA balancing found no page there that it could sample.
     #[error(
-        "NUMA balancing sampled none of the pages: they are not there, on a fast node (numa-balancing \"tiering\"), or, to 6.1, in an LRU batch"
+        "NUMA balancing sampled none of the pages: they are missing, on a fast node (numa-balancing \"tiering\"), or, up to 6.1, in an LRU batch"
     )]
     NoneSampled,
-    /// Nothing is there.
+    /// The object does not exist.
     #[error("EBADF: the pin is not held, or there is no such file")]
     Ebadf,
     /// No stores are watched there.
     #[error(
-        "ENOENT: userfaultfd does not watch stores there (uffdio_register mode=\"wp\"), or, to 6.1, the pages are not one mapping's"
+        "ENOENT: userfaultfd does not watch the pages for stores (uffdio_register mode=\"wp\"), or, up to 6.1, they do not lie in one mapping"
     )]
     Enoent,
-    /// No mapping is there that userfaultfd could fill.
+    /// There is no mapping there that userfaultfd could fill.
     #[error(
         "ENOENT: the pages do not lie in one mapping that a userfaultfd watches (uffdio_register)"
     )]
     EnoentUnwatched,
-    /// There is nothing to answer with.
-    #[error("ENOENT: there is no page to be moved there: the source is empty, or not mapped")]
+    /// There is no page to answer the fault with.
+    #[error("ENOENT: there is no page to move: the source is empty, or not mapped")]
     EnoentSource,
     /// The answer maps nothing.
     #[error(
-        "ENOENT: the page is missing, and this answer maps none: by=\"zeropage\", \"copy\" or \"move\" does"
+        "ENOENT: the page is missing, and this answer maps no page; by=\"zeropage\", \"copy\" or \"move\" maps one"
     )]
     EnoentAnswer,
-    /// The kernel has no such ioctl, or no such bits.
-    #[error("ENOTTY: the kernel has nothing of the kind")]
+    /// The kernel does not have this ioctl, or not these bits.
+    #[error("ENOTTY: the kernel does not have this request")]
     Enotty,
-    /// It must not be protected.
+    /// Protecting these pages is not permitted.
     #[error(
-        "EPERM: only what a userfaultfd with features=\"async\" watches can be protected by a scan"
+        "EPERM: a scan can protect only memory that a userfaultfd with features=\"async\" watches"
     )]
     Eperm,
-    /// Not for that.
+    /// The pin does not permit this access.
     #[error("EACCES: the pin is for loads only")]
     Eacces,
-    /// The access behind the call would have raised a signal.
+    /// The access that the call stands for would have raised a signal.
     #[error("EFAULT: bad address")]
     Efault,
 }

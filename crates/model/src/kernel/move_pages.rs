@@ -1,11 +1,11 @@
-//! `move_pages`: a process has pages moved to a NUMA node, and is told where each is.
+//! `move_pages`: moves pages of a process to a NUMA node, and returns where each page is.
 //!
-//! Pages are collected as long as they can be queued for the same node. The first one that cannot ends the
-//! batch, whatever the reason: what was collected is moved, and a new batch begins behind it. So a list
-//! with holes is moved in many batches.
+//! Pages are collected as long as they can be queued for the same node. The first page that cannot
+//! be queued ends the batch, whatever the reason: the collected pages are moved, and a new batch
+//! begins behind it. So a list with holes is moved in many batches.
 //!
-//! Source: mm/migrate.c:do_pages_move, move_pages_and_store_status; add_page_for_migration (5.10, 6.1),
-//! add_folio_for_migration (6.12).
+//! Source: mm/migrate.c:do_pages_move, move_pages_and_store_status; add_page_for_migration (5.10,
+//! 6.1), add_folio_for_migration (6.12).
 
 use crate::addr::{MmId, NodeId, PageRange, Vpn};
 use crate::env::{Env, Lock};
@@ -21,7 +21,7 @@ use crate::policy::MoveHole;
 use crate::pte::{Pmd, PresentPte, Pte};
 use crate::site::Site;
 
-/// Moves each of the pages to the node.
+/// Moves each of the pages to the node, and emits the status of each.
 pub fn move_pages(
     env: &mut impl Env,
     mm: MmId,
@@ -60,8 +60,8 @@ fn do_pages_move(
     move_and_answer(env, &mut folios, node, &mut answers[first..]).map(|_| ())
 }
 
-/// Moves what was collected; false if some of it stays: then nothing is said of it, nor done about what
-/// follows.
+/// Moves the collected folios. Returns false if some of them stay: then none of these pages gets a
+/// status, and the caller stops here.
 fn move_and_answer(
     env: &mut impl Env,
     folios: &mut FolioList,
@@ -80,12 +80,12 @@ fn move_and_answer(
     Ok(stay == 0)
 }
 
-/// What becomes of a page that is to be moved.
+/// The result for one page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Queue {
-    /// Its folio is isolated.
+    /// The page's folio is isolated.
     Isolated(crate::addr::Pfn),
-    /// It is not moved, and this is said of it.
+    /// The page is not moved, and gets this status.
     Answer(PageStatus),
 }
 
@@ -124,7 +124,8 @@ fn add_folio_for_migration(
     found
 }
 
-/// Isolates the huge page around the page, or says why not; `None`: there is none.
+/// Isolates the huge page around the page, or returns the status of the page. `None`: there is no
+/// huge page.
 fn queue_huge(env: &mut impl Env, mm: MmId, page: Vpn, node: NodeId) -> Option<Queue> {
     if !env.config().huge_pages {
         return None;
@@ -166,7 +167,7 @@ fn queue_folio<M: Mode>(w: &mut World<M>, at: At, pte: PresentPte, node: NodeId)
     }
 }
 
-/// What is said of a page that is not there.
+/// The status of a page that is not there.
 const fn of_hole(rule: MoveHole) -> PageStatus {
     match rule {
         MoveHole::Efault => PageStatus::EFAULT,

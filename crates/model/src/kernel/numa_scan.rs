@@ -1,8 +1,8 @@
-//! NUMA balancing samples pages: their translations are taken away, so that the next access to each
-//! faults and tells who uses it ([`super::fault::hint`]).
+//! NUMA balancing samples pages: it takes their translations away, so that the next access to each
+//! faults and shows which node uses it ([`super::fault::hint`]).
 //!
-//! A pass is made by a thread that the scheduler's tick finds running. When it is made is the scenario's
-//! choice (`numa-scan`); which pages it leaves out is decided here.
+//! A thread makes a pass when the scheduler's tick finds it running. The scenario chooses when that
+//! is (`numa-scan`). This file decides which pages the pass leaves out.
 //!
 //! Source: kernel/sched/fair.c:task_numa_work, mm/mempolicy.c:change_prot_numa,
 //! mm/mprotect.c:change_pte_range with MM_CP_PROT_NUMA (5.10: prot_numa; 6.1, 6.12).
@@ -19,7 +19,7 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, PteFlags};
 use crate::site::Site;
 
-/// Samples the pages of the range, mapping by mapping.
+/// Samples the pages of the range, mapping by mapping. Fails if there was no page to sample.
 pub fn task_numa_work(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     env.lock(Lock::MmapRead(mm));
     let (mut rest, mut sampled) = (range, false);
@@ -31,23 +31,23 @@ pub fn task_numa_work(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<
     if sampled { Ok(()) } else { Err(Errno::NoneSampled) }
 }
 
-/// The first mapping in `rest` that may be accessed at all.
+/// The first mapping in `rest` that permits any access.
 fn next_mapping<M: Mode>(w: &World<M>, mm: MmId, rest: PageRange) -> Option<PageRange> {
     let accessible = |vma: &Vma| vma.prot != Prot::None && !vma.range.is_empty();
     let found = w.mms[mm.index()].vmas_in(rest).find(accessible);
     found.map(|vma| vma.range)
 }
 
-/// The translation of a page that is sampled; `None`: the page is left out.
+/// The PTE that samples the page; `None`: the page is left out.
 ///
-/// A process of the scenario has more than one thread, so that pages on the node of the thread that
-/// samples count as well (`mm_users`).
+/// The model's processes count as having more than one thread (`mm_users`). So pages on the node of
+/// the sampling thread are sampled as well.
 pub fn sampled<M: Mode>(w: &mut World<M>, old: PresentPte) -> Option<PresentPte> {
     if old.protnone() || old.special() {
         return None;
     }
     let folio = w.frames.folio(old.pfn).0;
-    // Many pages that several processes may copy are left out: nobody knows whose they will be.
+    // Pages that several processes may copy are left out: their future node is unknown.
     let shared = match w.policies.numa_shared {
         NumaShared::References => w.frames.get(folio).refs != 1,
         NumaShared::Mappings => w.frames.folio_maps(folio) > 1,

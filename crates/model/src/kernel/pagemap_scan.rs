@@ -1,9 +1,13 @@
-//! `PAGEMAP_SCAN`: which pages were written since they were protected, and their protection in the same call.
+//! `PAGEMAP_SCAN`: reports the pages that were written since they were protected, and protects them
+//! in the same call.
 //!
-//! A page that userfaultfd does not protect counts as written, whether or not it is there; from 7.3 on only where it watches stores. Each table in which something was found and
-//! protected is flushed from the first such page to where the scan of the table ends, whatever changed.
+//! A page that userfaultfd does not protect counts as written, whether or not it is there. From 7.3
+//! on, such a page counts only where userfaultfd watches stores. Each table in which the call
+//! protected a page is flushed, from the first such page to the end of the scan in this table,
+//! whatever changed (policy `scan-flush`).
 //!
-//! Source: fs/proc/task_mmu.c:do_pagemap_scan, pagemap_scan_pmd_entry, pagemap_scan_thp_entry, pagemap_scan_pte_hole (6.12, 7.2).
+//! Source: fs/proc/task_mmu.c:do_pagemap_scan, pagemap_scan_pmd_entry, pagemap_scan_thp_entry,
+//! pagemap_scan_pte_hole (6.12, 7.2).
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::env::{Env, Learnt, Lock};
@@ -23,10 +27,11 @@ use crate::pte::{MigrationPte, Pte, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
 
-/// Regions that are told in one go: as many as there are pages in 2 MiB (`PAGEMAP_WALK_SIZE`).
+/// The number of regions that one walk reports: the number of pages in 2 MiB (`PAGEMAP_WALK_SIZE`).
 const REGIONS: usize = 512;
 
-/// Scans the pages of `range` for those that were written; `protect`: and protects them (`PM_SCAN_WP_MATCHING`, `PM_SCAN_CHECK_WPASYNC`).
+/// Scans `range` for pages that were written. `protect`: also protects them (`PM_SCAN_WP_MATCHING`,
+/// `PM_SCAN_CHECK_WPASYNC`).
 pub fn pagemap_scan(
     env: &mut impl Env,
     mm: MmId,
@@ -53,30 +58,30 @@ pub fn pagemap_scan(
             env.record(Site::PagemapScan, told, None);
         }
         walked?;
-        // What was found is told, and the scan goes on where there was no room for more.
+        // The scan continues where there was no room for another region.
         rest.start = scan.stopped.unwrap_or(rest.end);
     }
     Ok(())
 }
 
-/// A walk through page tables with what it found.
+/// A walk through page tables, with its findings.
 struct Scan {
     mm: MmId,
     protect: bool,
-    /// Pages that are written, one after the other.
+    /// Regions of written pages, in address order.
     regions: SmallVec<[PageRange; 4]>,
-    /// Where there was no room for another one.
+    /// The page for which there was no room.
     stopped: Option<Vpn>,
 }
 
-/// What the walk comes to next.
+/// What the walk finds next.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Next {
-    /// No mapping.
+    /// There is no further mapping.
     Nothing,
-    /// Part of one that must not be protected.
+    /// A part of a mapping that must not be protected.
     NotAllowed,
-    /// Part of one, and whether userfaultfd watches stores there.
+    /// A part of a mapping, and whether userfaultfd watches stores there.
     Part(PageRange, bool),
 }
 
@@ -87,7 +92,7 @@ impl Learnt for Next {
 }
 
 impl Scan {
-    /// Mapping by mapping, as long as there is room.
+    /// Walks mapping by mapping, as long as there is room.
     fn walk(&mut self, env: &mut impl Env, range: PageRange) -> Result<(), Errno> {
         let (arch, mut rest) = (*env.arch(), range);
         loop {
@@ -112,6 +117,8 @@ impl Scan {
         }
     }
 
+    /// The next part of a mapping in `rest`.
+    ///
     /// Source: fs/proc/task_mmu.c:pagemap_scan_test_walk.
     fn next<M: Mode>(&self, w: &mut World<M>, at: At, rest: PageRange) -> Next {
         w.mmap_assert_locked(at, self.mm);
@@ -126,7 +133,7 @@ impl Scan {
         Next::Part(vma.range, vma.uffd.write_protect)
     }
 
-    /// One page table, or huge page, or what has neither.
+    /// Scans one page table, one huge page, or the hole where neither exists.
     fn table(&mut self, env: &mut impl Env, part: PageRange, watched: bool) {
         if self.huge_page(env, part) {
             return;
@@ -175,7 +182,9 @@ impl Scan {
         pte_unmap_unlock(env, mm, part.start);
     }
 
-    /// The huge page there, if there is one: found as a whole; if only part of it is scanned it is mapped page by page first.
+    /// Scans the huge page there; returns false if there is none. It is found as a whole. If only a
+    /// part of it is scanned and has to be protected, it is split into PTEs first, and the result
+    /// is false.
     fn huge_page(&mut self, env: &mut impl Env, part: PageRange) -> bool {
         let (mm, site) = (self.mm, Site::PagemapScan);
         let whole = part == env.arch().huge_pages(part.start);
@@ -200,7 +209,7 @@ impl Scan {
         true
     }
 
-    /// Pages that are written: how many of them there is room for.
+    /// Adds written pages to the findings. Returns for how many of them there was room.
     ///
     /// Source: fs/proc/task_mmu.c:pagemap_scan_output, pagemap_scan_push_range.
     fn found(&mut self, pages: PageRange) -> u64 {
@@ -223,18 +232,19 @@ impl Learnt for Change {
     }
 }
 
-/// Whether userfaultfd does not protect the page with this entry.
+/// Whether the page counts as written: userfaultfd does not protect it.
 pub const fn is_written(entry: Pte) -> bool {
     !entry.uffd_wp()
 }
 
-/// Whether nothing is there, which counts as not written.
+/// Whether the page is a hole that counts as not written.
 fn is_clean_hole<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
     let clean = |vma: &Vma| holes_are_clean(w, mm, vma);
     w.pte(mm, page).is_none() && w.mms[mm.index()].vma(page).is_some_and(clean)
 }
 
-/// Protects what the entry is for, which is found by this call; whether the right to store was taken away. A page that is moved to another frame, and may be stored to when it is mapped again, stays so.
+/// Protects the page of an entry that this call found. Returns whether that took the right to store
+/// away. A migration entry keeps its right to store.
 ///
 /// Source: fs/proc/task_mmu.c:make_uffd_wp_pte (6.12, 7.2).
 fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool {
@@ -244,7 +254,7 @@ fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool 
         Pte::Swap(swap) => Pte::Swap(SwapPte { uffd_wp: true, ..swap }),
         Pte::Migration(entry) => Pte::Migration(MigrationPte { uffd_wp: true, ..entry }),
         Pte::None => protected_hole(w, mm, page),
-        // What raises a signal goes on to do so; it is not told again.
+        // A marker that raises a signal keeps doing so. It is not reported again.
         Pte::Marker(marker) => Pte::Marker(marker.uffd_marked()),
         Pte::Table(_) => old,
     };
@@ -252,7 +262,10 @@ fn make_uffd_wp<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> bool 
     old.present().is_some_and(|pte| pte.writable())
 }
 
-/// Source: fs/proc/task_mmu.c:make_uffd_wp_pmd (6.12, 7.2): pmdp_invalidate_ad, and the entry right after it.
+/// Protects a huge page.
+///
+/// Source: fs/proc/task_mmu.c:make_uffd_wp_pmd (6.12, 7.2): pmdp_invalidate_ad, and the entry right
+/// after it.
 fn protect_huge<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) -> Change {
     let Some(old) = w.huge_page(mm, page) else { return Change::Granted };
     w.set_pmd(at, mm, page, Pte::Present(invalid(old)));

@@ -1,4 +1,5 @@
-//! `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: faults without exceptions.
+//! `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`: make the faults of a range without accesses to
+//! it.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
@@ -12,7 +13,8 @@ use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
 use crate::wait::{Ended, Wait};
 
-/// Makes every page of the ranges readable or writable, as an access would; what is left of the range in which it has to wait.
+/// Makes every page of the ranges readable or writable, as an access would. If it has to wait,
+/// returns the rest of that range.
 ///
 /// Source: mm/madvise.c:madvise_populate, mm/gup.c:faultin_page_range (6.12, 7.3;
 /// faultin_vma_page_range in 6.1).
@@ -34,7 +36,7 @@ pub fn populate(
     result
 }
 
-/// One of the ranges, with `mmap_lock`.
+/// Populates one range. The caller holds `mmap_lock`.
 fn populate_range(
     env: &mut impl Env,
     mm: MmId,
@@ -61,15 +63,15 @@ fn populate_range(
             }
         }
     }
-    // When it is done the new pages go from this CPU's batch to the LRU, whether or not all went well.
+    // At the end the new pages go from this CPU's batch to the LRU, also after an error.
     if !matches!(result, Ok(Ended::Blocked(..))) {
         lru_add_drain(env);
     }
     result
 }
 
-/// What it has to wait for, if it could not be done. `anew`: what is to be tried again is a new fault; otherwise it counts as tried, after a wait
-/// as well (`FOLL_TRIED`).
+/// Populates one page. Returns what it has to wait for, if it could not be done. `anew`: each
+/// further try is a new fault. Otherwise it counts as tried, even after a wait (`FOLL_TRIED`).
 pub(super) fn populate_page(
     env: &mut impl Env,
     fault: Fault,
@@ -105,7 +107,7 @@ pub(super) fn populate_page(
     Ok(None)
 }
 
-/// Whether the page is there as it is wanted (mm/gup.c:follow_page_pte, 5.10 to 7.3).
+/// Whether the page is mapped with the wanted right (mm/gup.c:follow_page_pte, 5.10 to 7.3).
 pub(super) fn follows<M: Mode>(w: &World<M>, Fault { mm, page, write, .. }: Fault) -> bool {
     match w.page_entry(mm, page) {
         Pte::Present(pte) => !pte.protnone() && (pte.writable() || !write),
@@ -113,14 +115,15 @@ pub(super) fn follows<M: Mode>(w: &World<M>, Fault { mm, page, write, .. }: Faul
     }
 }
 
-/// `FOLL_TOUCH`: a page to be written counts as dirty; the PTE stays as it is, even its accessed
-/// bit.
+/// `FOLL_TOUCH`: marks a page that will be written as dirty. The PTE stays as it is, even its
+/// accessed bit.
 ///
 /// Source: mm/gup.c:follow_page_pte (6.1 to 7.3).
 pub(super) fn touch<M: Mode>(w: &mut World<M>, at: At, fault: Fault) {
     let Fault { mm, page, write, .. } = fault;
     if let Some(pmd) = w.huge_page(mm, page) {
-        // mm/huge_memory.c:touch_pmd (5.10 to 7.3): the entry itself, as far as the architecture has it changed.
+        // mm/huge_memory.c:touch_pmd (5.10 to 7.3): changes the entry itself, as far as the
+        // architecture requires it.
         let touched = pmd.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
         if touched != pmd && (write || w.arch.marks_loads()) {
             w.set_pmd(at, mm, page, Pte::Present(touched));

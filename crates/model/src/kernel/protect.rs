@@ -1,8 +1,8 @@
-//! `mprotect`, and what `UFFDIO_WRITEPROTECT` makes of page tables.
+//! `mprotect`, and the page-table changes of `UFFDIO_WRITEPROTECT`.
 //!
-//! A private writable mapping gets read-only PTEs (copy-on-write stays possible); newer kernels
-//! then make exclusive pages writable again by themselves. On x86 a changed write bit is flushed
-//! in either direction ([`FlushRules`]).
+//! A private writable mapping gets read-only PTEs, so that copy-on-write stays possible. Newer
+//! kernels then make exclusive pages writable again by themselves. On x86 a changed write bit is
+//! flushed in either direction ([`FlushRules`]).
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::{Arch, FlushRules, ProtectRule};
@@ -32,14 +32,14 @@ use crate::program::Prot;
 use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 
-/// Changes the protection of `range`, mapping by mapping; a hole ends the call, but what lies before it has been
-/// changed.
+/// Changes the protection of `range`, mapping by mapping. A hole ends the call, after the mappings
+/// before it have been changed.
 ///
 /// Source: mm/mprotect.c:do_mprotect_pkey, mprotect_fixup, change_pte_range (5.10 to 7.3).
 pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> Result<(), Errno> {
     env.lock(Lock::MmapWrite(mm));
     let result = match env.policies().protect_flush {
-        // One flush for each mapping in 5.10, one gather for the call later.
+        // 5.10 flushes once for each mapping. Later kernels use one gather for the call.
         ProtectFlush::WholeRange => each_mapping(env, mm, range, prot, |env, part| {
             change_protection_whole(env, mm, part, To::Prot);
         }),
@@ -56,8 +56,8 @@ pub fn mprotect(env: &mut impl Env, mm: MmId, range: PageRange, prot: Prot) -> R
     result
 }
 
-/// Changes one mapping after the other, and what it maps by `change_ptes`; those that have the protection already
-/// are left alone.
+/// Changes one mapping after the other, and the PTEs of each with `change_ptes`. Mappings that have
+/// the protection already are left alone.
 fn each_mapping<E: Env>(
     env: &mut E,
     mm: MmId,
@@ -86,7 +86,8 @@ fn each_mapping<E: Env>(
     Ok(())
 }
 
-/// What a private mapping locks in memory and may be stored to from now on is copied before anybody does.
+/// Copies the pages of a locked private mapping that permits stores from now on, before anybody
+/// stores.
 ///
 /// Source: mm/mprotect.c:mprotect_fixup (5.10 to 7.3).
 fn populate_locked(env: &mut impl Env, mm: MmId, part: PageRange, prot: Prot) {
@@ -97,12 +98,12 @@ fn populate_locked(env: &mut impl Env, mm: MmId, part: PageRange, prot: Prot) {
         w.mms[mm.index()].vma(part.start).is_some_and(|vma| vma.is_locked() && !vma.shared)
     });
     if locked {
-        // What goes wrong is left to whoever stores there.
+        // An error is left to the next store there.
         let _ = populate_vma_page_range(env, mm, part, Attempt::Held);
     }
 }
 
-/// The mapping that the call finds next is split where what changes begins and ends.
+/// Splits the huge pages at the borders of the change, in the next mapping that the call finds.
 fn vma_splits(env: &mut impl Env, mm: MmId, rest: PageRange, prot: Prot) {
     if !env.config().huge_pages {
         return;
@@ -133,7 +134,7 @@ impl Learnt for Mapping {
     }
 }
 
-/// Gives the first mapping in `rest`, as far as it reaches there, the protection.
+/// Gives the new protection to the part of `rest` that the mapping at its start covers.
 fn mprotect_fixup<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -161,29 +162,29 @@ const fn protected(vma: &Vma, prot: Prot, charge: ProtectCharge) -> Vma {
     Vma { prot, charged: charged(vma, prot, charge), ..*vma }
 }
 
-/// Whether the mapping counts as committed memory with its new protection (mprotect_fixup). Mappings
-/// of which one does and the other does not stay two. Only anonymous memory stops to count.
+/// Whether the mapping counts as committed memory with its new protection (mprotect_fixup). Two
+/// mappings do not merge if only one of them counts. Only anonymous memory can stop counting.
 const fn charged(vma: &Vma, prot: Prot, rule: ProtectCharge) -> bool {
     let anonymous = vma.file.is_none() && vma.anon_vma.is_none();
     let unfaulted = matches!(rule, ProtectCharge::DropUnfaulted) && anonymous;
     !vma.shared && (matches!(prot, Prot::ReadWrite) || vma.charged && !unfaulted)
 }
 
-/// What the entries of a mapping are changed to.
+/// The change that a call makes to the entries of a mapping.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum To {
-    /// What the mapping's protection says.
+    /// They get the mapping's protection.
     Prot,
-    /// Protected from stores by userfaultfd (`MM_CP_UFFD_WP`).
+    /// userfaultfd protects them from stores (`MM_CP_UFFD_WP`).
     UffdWp,
-    /// No more so (`MM_CP_UFFD_WP_RESOLVE`).
+    /// userfaultfd no longer protects them (`MM_CP_UFFD_WP_RESOLVE`).
     NotUffdWp,
-    /// Without access until the next use (`MM_CP_PROT_NUMA`).
+    /// They permit no access until the next use (`MM_CP_PROT_NUMA`).
     Sampled,
 }
 
-/// Changes the entries of `range`, which is in one mapping, and flushes, for itself: with one gather, or in 5.10 as a whole.
-/// Whether it changed any.
+/// Changes the entries of `range`, which lies in one mapping, with a flush of its own: by a gather,
+/// or in 5.10 of the whole range. Returns whether it changed any entry.
 pub(super) fn change_protection_alone(
     env: &mut impl Env,
     mm: MmId,
@@ -201,7 +202,7 @@ pub(super) fn change_protection_alone(
     }
 }
 
-/// The same with the caller's gather.
+/// Changes the entries of `range` with the caller's gather. Returns whether it changed any.
 fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, to: To) -> bool {
     let mut any = false;
     let mut rules = env.arch().flushes;
@@ -225,7 +226,8 @@ fn change_protection(env: &mut impl Env, gather: &mut Gather, range: PageRange, 
     any
 }
 
-/// 5.10: one flush of the whole range if any PTE was touched.
+/// Changes the entries of `range` with one flush of the whole range, if any PTE was touched (5.10).
+/// Returns whether it changed any.
 fn change_protection_whole(env: &mut impl Env, mm: MmId, range: PageRange, to: To) -> bool {
     env.step(Site::ChangeProtectionRange, |w, _| w.mms[mm.index()].open_gathers += 1);
     let mut touched = None;
@@ -258,11 +260,11 @@ fn forgets_flush(env: &impl Env, to: To) -> bool {
 /// What became of an entry.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Changed {
-    /// It stays as it is.
+    /// The entry is as before.
     Nothing,
-    /// It was no translation.
+    /// An entry that is no translation changed.
     Entry,
-    /// It was this one and is that one.
+    /// The first translation became the second.
     Translation(PresentPte, PresentPte),
 }
 
@@ -272,7 +274,7 @@ impl Learnt for Changed {
     }
 }
 
-/// Rewrites the entries of `range`, telling `note` about each.
+/// Rewrites the entries of `range`, and calls `note` for each.
 ///
 /// Source: mm/mprotect.c:change_pmd_range, change_prepare (6.12: pgtable_populate_needed).
 fn change_range(
@@ -321,8 +323,8 @@ fn change_range(
     }
 }
 
-/// What follows `page` of a large folio up to `end` and allows the same is taken for one: what was accessed or dirty of one page is of all then. How
-/// many pages that are.
+/// Treats `page` and the following pages of its large folio with equal rights, up to `end`, as one:
+/// if one of them is accessed or dirty, all are. Returns the number of pages.
 ///
 /// Source: mm/mprotect.c:mprotect_folio_pte_batch, modify_prot_start_ptes (7.2).
 fn take_together<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, end: Vpn) -> u64 {
@@ -337,7 +339,7 @@ fn take_together<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, end: Vp
     let (young, dirty) = entries.iter().fold((false, false), |(young, dirty), (_, pte)| {
         (young || pte.accessed(), dirty || pte.dirty())
     });
-    // Who makes an entry dirty sets its soft-dirty bit as well (arch/x86/include/asm/pgtable.h:pte_mkdirty).
+    // pte_mkdirty sets the soft-dirty bit as well (arch/x86/include/asm/pgtable.h).
     let marks = w.config.soft_dirty && entries.iter().skip(1).any(|(_, pte)| pte.dirty());
     for (page, pte) in entries {
         let pte = pte.with(PteFlags::ACCESSED, young).with(PteFlags::DIRTY, dirty);
@@ -347,6 +349,8 @@ fn take_together<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, end: Vp
     count
 }
 
+/// Changes one entry.
+///
 /// Source: mm/mprotect.c:change_pte_range (5.10 to 7.3).
 fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) -> Changed {
     let pte = w.pte(mm, page);
@@ -374,7 +378,7 @@ fn change_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, to: To) ->
     Changed::Entry
 }
 
-/// What is put where a page is protected that is not there.
+/// The entry that protects a page that is not there.
 pub(super) fn protected_hole<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> Pte {
     let own = w.mms[mm.index()].vma(page).is_some_and(Vma::is_anonymous);
     match w.policies.uffd_none {
@@ -383,7 +387,7 @@ pub(super) fn protected_hole<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> Pte 
     }
 }
 
-/// A translation, by the protection of its mapping, which is what it is to be by now.
+/// The changed translation. The mapping has its new protection already.
 fn changed_present<M: Mode>(
     w: &World<M>,
     mm: MmId,
@@ -407,16 +411,19 @@ fn changed_present<M: Mode>(
     Some(read_only.with(PteFlags::WRITABLE, writable))
 }
 
-/// Whether the protection of the mapping, which is shared, has the right to store without a further look (`vm_page_prot`). In 6.1 userfaultfd lets go by the
-/// mapping's flags, as if nobody were to know of stores.
+/// Whether the protection of the shared mapping permits stores without a further check
+/// (`vm_page_prot`). In 6.1, userfaultfd removes its protection by the mapping's flags, as if
+/// nobody had to be told of stores.
 ///
-/// Source: mm/userfaultfd.c:uffd_wp_range (6.1: vm_get_page_prot(vm_flags); 6.12, 7.2: vm_page_prot).
+/// Source: mm/userfaultfd.c:uffd_wp_range (6.1: vm_get_page_prot(vm_flags); 6.12, 7.2:
+/// vm_page_prot).
 fn has_right_already<M: Mode>(w: &World<M>, vma: &Vma, to: To) -> bool {
     let by_flags = to == To::NotUffdWp && w.policies.uffd_restore == UffdRestore::ReadOnly;
     by_flags || !vma.wants_writenotify()
 }
 
-/// A page that is moved to another frame is not to be stored to when it is mapped again: whether it may be is not looked at.
+/// Changes a migration entry. It loses the right to store: kernels do not check here whether it
+/// could keep it.
 fn changed_migration<M: Mode>(w: &World<M>, entry: MigrationPte, to: To) -> MigrationPte {
     let right = match entry.right {
         MigrationRight::Write if w.policies.anon_exclusive == AnonExclusive::Yes => {
@@ -429,7 +436,7 @@ fn changed_migration<M: Mode>(w: &World<M>, entry: MigrationPte, to: To) -> Migr
 }
 
 impl To {
-    /// The bit that says that userfaultfd is asked, where it was `before`.
+    /// userfaultfd's protection bit after the change, if it was `before`.
     const fn uffd_wp(self, before: bool) -> bool {
         match self {
             To::Prot | To::Sampled => before,
@@ -438,14 +445,15 @@ impl To {
         }
     }
 
-    /// The translation without any right that has to be looked at.
+    /// The translation after the change, without the rights that need a check.
     pub fn applied(self, old: PresentPte) -> PresentPte {
         let bare = old.without(PteFlags::WRITABLE).without(PteFlags::PROTNONE);
         let uffd_wp = self.uffd_wp(old.uffd_wp());
         bare.without(PteFlags::UFFD_WP).with(PteFlags::UFFD_WP, uffd_wp)
     }
 
-    /// Whether entries may be made writable where a fault would do it (`MM_CP_TRY_CHANGE_WRITABLE`).
+    /// Whether the change may make entries writable where a fault would do it
+    /// (`MM_CP_TRY_CHANGE_WRITABLE`).
     pub fn restores(self, rule: UffdRestore) -> bool {
         match self {
             To::Prot => true,
@@ -455,9 +463,11 @@ impl To {
     }
 }
 
-/// Whether what is not there can be write-protected: of a file and of shared memory always.
+/// Whether userfaultfd can protect a page that is not there. For files and shared memory it always
+/// can.
 ///
-/// Source: mm/mprotect.c:change_pte_range (6.1: not vma_is_anonymous), include/linux/userfaultfd_k.h:userfaultfd_wp_use_markers (6.12, 7.2).
+/// Source: mm/mprotect.c:change_pte_range (6.1: not vma_is_anonymous),
+/// include/linux/userfaultfd_k.h:userfaultfd_wp_use_markers (6.12, 7.2).
 fn uses_markers<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
     let space = &w.mms[mm.index()];
     let marks = |vma: &Vma| {
@@ -467,7 +477,7 @@ fn uses_markers<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {
     space.vma(page).is_some_and(marks)
 }
 
-/// Whether the write-fault handler would make this page writable without looking any further.
+/// Whether the write-fault handler would make this page writable without any further check.
 ///
 /// Source: mm/mprotect.c:can_change_pte_writable (6.1: dirty only; 6.12: exclusive is enough).
 pub(super) fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
@@ -479,12 +489,15 @@ pub(super) fn can_change_pte_writable<M: Mode>(w: &World<M>, pte: PresentPte) ->
     }
 }
 
-/// Whether nobody need be told of a store to this page: the file system knows that the page is dirty, and the soft-dirty bit is set. Only pages of files are
-/// looked at whose file system is told of stores: for soft-dirty bits alone the mapping's protection from before the call would have to be what it is to be
-/// (vma_wants_writenotify, asked before vma_set_page_prot), so that shared memory's pages stay read-only until the next store.
+/// Whether nobody has to be told of a store to this page: the file system knows that the page is
+/// dirty, and the soft-dirty bit is set. Kernels check this only for files whose file system is
+/// told of stores. For soft-dirty bits alone, the mapping's protection from before the call would
+/// have to equal the new one already (vma_wants_writenotify, asked before vma_set_page_prot). So
+/// pages of shared memory stay read-only until the next store.
 ///
-/// Source: mm/mprotect.c:change_pte_range (5.10: dirty_accountable, with the test of the mapping's flag the wrong way round),
-/// can_change_pte_writable (6.1), can_change_shared_pte_writable (6.12, 7.3).
+/// Source: mm/mprotect.c:change_pte_range (5.10: dirty_accountable, with the test of the mapping's
+/// flag the wrong way round), can_change_pte_writable (6.1), can_change_shared_pte_writable (6.12,
+/// 7.3).
 fn can_change_shared_pte_writable<M: Mode>(w: &World<M>, vma: &Vma, pte: PresentPte) -> bool {
     let noted = match w.policies.soft_dirty_protect {
         SoftDirtyProtect::NewMappings => {
@@ -495,12 +508,14 @@ fn can_change_shared_pte_writable<M: Mode>(w: &World<M>, vma: &Vma, pte: Present
     pte.dirty() && noted
 }
 
-/// Whether `mprotect` flushes: mostly if the TLB can hold something of `old` that `new` changes.
+/// Whether `mprotect` flushes. Mostly it does if the TLB can hold a part of `old` that `new`
+/// changes.
 ///
-/// Source: arch/x86/include/asm/tlbflush.h:pte_needs_flush (6.1 to 7.3): presence or dirty lost, or
-/// the write bit changed, either way by x86's rule; accessed and software bits do not count.
-/// arch/arm64/include/asm/tlbflush.h:pte_needs_flush (7.2, 7.3): what the processor looks at, which comes to the same; 6.1
-/// and 6.12 have none there, and always flush.
+/// Source: arch/x86/include/asm/tlbflush.h:pte_needs_flush (6.1 to 7.3): it flushes if presence or
+/// the dirty bit was lost or, by x86's rule, if the write bit changed in either direction; accessed
+/// and software bits do not count. arch/arm64/include/asm/tlbflush.h:pte_needs_flush (7.2, 7.3): it
+/// compares what the processor looks at, with the same result; 6.1 and 6.12 have no such function
+/// there, and always flush.
 fn needs_flush(rules: &FlushRules, old: PresentPte, new: PresentPte) -> bool {
     let taken = old.writable() && !new.writable();
     let changed = match rules.protect {

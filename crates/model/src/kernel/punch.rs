@@ -1,13 +1,16 @@
-//! `MADV_REMOVE`: a hole is punched into a file, or into shared memory: its pages go, whoever has them mapped.
+//! `MADV_REMOVE`: punches a hole into a file or into shared memory. Its pages go, even if others
+//! have them mapped.
 //!
-//! Every mapping of the file loses its translations first, each in a gather of its own and with its own flush; then page by
-//! page leaves the page cache. A fault may bring a page back in between: then it is unmapped once more, by itself. Copies that
-//! private mappings have of the file's pages stay. What is dirty of a file on a disk older kernels write first, which takes the right to store from every
-//! mapping with a flush for each page, for nothing (`punch-dirty`). (Who faults on what is being punched out of memory waits, for speed; here it may
-//! come between any two steps.)
+//! First, every mapping of the file loses its translations; each mapping has its own gather and its
+//! own flush. Then the pages leave the page cache one by one. A fault may bring a page back in
+//! between; then that page is unmapped once more, by itself. Private mappings keep their copies of
+//! the file's pages. For a file on a disk, older kernels write the dirty pages first, although
+//! these are about to go. That takes the right to store from every mapping, with a flush for each
+//! page (`punch-dirty`). (In kernels, a fault on memory that is being punched waits, for speed. In
+//! the model the fault may come between any two steps.)
 //!
-//! Source: mm/madvise.c:madvise_remove; mm/shmem.c:shmem_fallocate, shmem_undo_range; fs/ext4/inode.c:ext4_punch_hole; mm/truncate.c:
-//! truncate_pagecache_range (5.10 to 7.3).
+//! Source: mm/madvise.c:madvise_remove; mm/shmem.c:shmem_fallocate, shmem_undo_range;
+//! fs/ext4/inode.c:ext4_punch_hole; mm/truncate.c:truncate_pagecache_range (5.10 to 7.3).
 
 use crate::addr::{MmId, ObjectId, PageRange};
 use crate::env::{Env, Lock};
@@ -18,8 +21,8 @@ use crate::policy::PunchDirty;
 use crate::site::Site;
 use std::ops::Range;
 
-/// Punches holes into the files that `mm` has mapped in `range`; whether there is no gap between the mappings. `mmap_lock` is not
-/// held while the file system works.
+/// Punches holes into the files that `mm` maps in `range`. Returns whether the mappings cover the
+/// range without a gap. `mmap_lock` is not held while the file system works.
 pub fn remove(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     let (mut rest, mut covered) = (range, true);
     while !rest.is_empty() {
@@ -51,7 +54,7 @@ fn punch_hole(env: &mut impl Env, file: ObjectId, on_disk: bool, pages: Range<u6
     if on_disk {
         env.lock(Lock::InvalidateWrite(file));
     }
-    // Nothing is behind the end of a file on a disk.
+    // A file on a disk has nothing behind its end.
     let end = match on_disk {
         true => env.step(Site::TruncateInodePages, |w, _| w.objects.size(file)),
         false => pages.end,

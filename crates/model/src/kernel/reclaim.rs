@@ -1,7 +1,9 @@
-//! Reclaim: pages on their way to swap or out of the page cache, and the batched unmap flush.
+//! Reclaim: takes pages to swap or out of the page cache, with one batched flush for many unmapped
+//! pages.
 //!
-//! A page of a file on a disk that is clean is dropped, and read again when it is touched; one that is dirty is unmapped and stays. A page of shared
-//! memory or tmpfs goes to swap, or is dropped if nobody ever stored to it: a new one of zeros takes its place.
+//! A clean page of a file on a disk is dropped, and read again on the next access; a dirty one is
+//! unmapped and stays. A page of shared memory or tmpfs goes to swap. If nobody ever stored to it,
+//! it is dropped, and a new page of zeros takes its place.
 //!
 //! A page is unmapped first and flushed later: before it is written if its PTE was dirty (a CPU
 //! could still write), else at the end, before it is freed ([`crate::kernel::unmap_batch`]).
@@ -39,11 +41,11 @@ use smallvec::SmallVec;
 /// Folios isolated from the LRU.
 pub type FolioList = SmallVec<[Pfn; 8]>;
 
-/// Reclaims pages of `range` as if memory were short: they are found on those lists of the LRU where reclaim looks, aged without a flush,
-/// and written to swap unless they were used since.
+/// Reclaims pages of `range` as if memory were short. Finds them on the LRU lists that reclaim
+/// scans, ages them without a flush, and writes those to swap that were not used since.
 ///
-/// Source: mm/vmscan.c:shrink_active_list, shrink_inactive_list (5.10 to 7.3); which pages come first
-/// is not modelled.
+/// Source: mm/vmscan.c:shrink_active_list, shrink_inactive_list (5.10 to 7.3). Which pages come
+/// first is not modelled.
 pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
     let pages = env.step(Site::ShrinkFolioList, |w, at| {
         let mut pages = FolioList::new();
@@ -70,7 +72,8 @@ pub fn shrink_range(env: &mut impl Env, mm: MmId, range: PageRange) {
     }
 }
 
-/// Reclaims isolated pages for `MADV_PAGEOUT`: each run of them that lies on one node by itself, with a flush of its own.
+/// Reclaims isolated pages for `MADV_PAGEOUT`. Each run of pages that lie on one node is reclaimed
+/// by itself, with its own flush.
 ///
 /// Source: mm/vmscan.c:reclaim_pages (5.10 to 7.3).
 pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
@@ -94,19 +97,19 @@ pub fn reclaim_pages(env: &mut impl Env, pages: &[Pfn]) {
     }
 }
 
-/// What it means for a page that its accessed bit is set.
+/// What reclaim does with a page whose accessed bit is set.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Aging {
-    /// It means nothing.
+    /// The accessed bit has no effect.
     Ignored,
-    /// It stays, as an active one.
+    /// The page stays, as an active one.
     Activates,
-    /// It stays, and the second time as an active one ([`References`]).
+    /// The page stays. The second time it becomes active ([`References`]).
     Counts,
 }
 
-/// Reclaims isolated pages; those that it returns stay, and are to go back on the LRU. `demotes`:
-/// those of fast memory go to slower one first.
+/// Reclaims isolated pages. Returns those that stay; the caller puts them back on the LRU.
+/// `demotes`: pages of fast memory go to slower memory first.
 pub fn shrink_folio_list(
     env: &mut impl Env,
     pages: &[Pfn],
@@ -141,7 +144,7 @@ pub fn shrink_folio_list(
     kept
 }
 
-/// Into this CPU's batch, like new pages (mm/vmscan.c:folio_putback_lru).
+/// Puts folios into this CPU's LRU batch, as for new pages (mm/vmscan.c:folio_putback_lru).
 fn putback(env: &mut impl Env, kept: &[Pfn]) {
     if kept.is_empty() {
         return;
@@ -178,37 +181,40 @@ fn flush_and_free(env: &mut impl Env, done: &mut Vec<(Pfn, bool)>, kept: &mut Fo
     });
 }
 
-/// What became of a folio that is to be reclaimed.
+/// What became of a folio that reclaim looked at.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Became {
-    /// It stays.
+    /// The folio stays.
     Kept,
-    /// Only our own reference is left, or, with `removed-after`, the swap cache's as well, and the
-    /// folio is still locked. Whether its flush may be left to a later one.
+    /// Only our own reference is left. With `removed-after` the swap cache's is left as well, and
+    /// the folio is still locked. `owes`: a later flush may do the folio's flush.
     Reclaimed { owes: bool },
-    /// It is to go to slower memory.
+    /// The folio should go to slower memory.
     Demoted,
 }
 
-/// How many folios reclaim takes at once (`SWAP_CLUSTER_MAX`).
+/// The number of folios that reclaim takes at once (`SWAP_CLUSTER_MAX`).
 pub const CLUSTER: usize = 32;
 
-/// What is done with a folio of private memory; that it was used is remembered (`folio_check_references`).
+/// Decides about a folio of private memory, and remembers whether it was used
+/// (`folio_check_references`).
 fn check<M: Mode>(w: &mut World<M>, folio: Pfn, used: bool) -> References {
     let marked = w.frames.flags(folio).has(FrameFlags::REFERENCED);
     w.frames.set_flags(folio, FrameFlags::REFERENCED, used);
     References::check(u32::from(used), marked)
 }
 
-/// Whether reclaim takes pages to slower memory; `MADV_PAGEOUT` never does.
+/// Whether reclaim moves pages to slower memory. `MADV_PAGEOUT` never does.
 ///
 /// Source: mm/vmscan.c:can_demote (6.12; 5.10 has no demotion, and 6.1 no slower memory).
 pub fn demotes(env: &impl Env) -> bool {
     env.config().demotion && env.config().several_nodes
 }
 
-/// Source: mm/vmscan.c:demote_folio_list (6.12). What does not go stays: without swap space it
-/// cannot be reclaimed.
+/// Moves folios to slower memory. A folio that cannot move stays: without swap space it cannot be
+/// reclaimed.
+///
+/// Source: mm/vmscan.c:demote_folio_list (6.12).
 fn demote_folio_list(env: &mut impl Env, folios: &[Pfn]) {
     let Some(&first) = folios.first() else { return };
     let target = env.step(Site::DemoteFolioList, |w, _| w.nodes.slower(w.nodes.of_frame(first)));
@@ -224,7 +230,7 @@ fn demote_folio_list(env: &mut impl Env, folios: &[Pfn]) {
     }
 }
 
-/// One folio. A large one that had to be split leaves its other pages to the list.
+/// Reclaims one folio. If a large one had to be split, returns its other pages for the list.
 fn shrink_folio(env: &mut impl Env, frame: Pfn, how: (Aging, bool)) -> (Became, FolioList) {
     let mut split_off = FolioList::new();
     if !env.try_lock(Site::FolioTryLock, Lock::Folio(frame)) {
@@ -244,13 +250,13 @@ fn shrink_locked_folio(
     (aging, demotes): (Aging, bool),
     split_off: &mut FolioList,
 ) -> Became {
-    // 0. A mapping locks it in memory.
+    // 0. Keep a folio that a mapping locks in memory.
     if env.config().locks_memory
         && env.step(Site::ShrinkFolioList, |w, _| w.frames.mlocked(frame).mlocked)
     {
         return activate(env, frame);
     }
-    // 1. Touched again since its accessed bit was cleared: keep it.
+    // 1. Keep a page that was accessed since its accessed bit was cleared.
     if aging != Aging::Ignored {
         let used = folio_referenced(env, frame);
         match aging {
@@ -266,12 +272,12 @@ fn shrink_locked_folio(
     if demotes && env.step(Site::ShrinkFolioList, |w, _| has_slower(w, frame)) {
         return Became::Demoted;
     }
-    // 2. A place in swap (a page freed by MADV_FREE needs none), which pinned pages do not get. Pages of files have one already: shared memory
-    // gets it when it is written.
+    // 2. Give it a place in swap. A page freed by MADV_FREE needs none, and a pinned page gets
+    //    none. Pages of files have a place already: shared memory gets a slot when it is written.
     let (of_file, swap_backed, stays) = env.step(Site::ShrinkFolioList, |w, _| {
         let flags = w.frames.flags(frame);
         let uncached = flags.has(FrameFlags::SWAP_BACKED) && !flags.has(FrameFlags::SWAP_CACHE);
-        // A page that was of a file until just now is nobody's.
+        // A page that belonged to a file until just now belongs to nobody.
         let lost = uncached && w.frames.place(frame).0 == ObjectId::default();
         let stays = lost || uncached && maybe_dma_pinned(w, frame);
         (w.is_of_file(frame), flags.has(FrameFlags::SWAP_BACKED), stays)
@@ -282,12 +288,12 @@ fn shrink_locked_folio(
     if swap_backed && !of_file && !give_slots(env, frame, split_off) {
         return activate(env, frame);
     }
-    // 3. Out of the page table.
+    // 3. Remove its translations.
     let defers = may_defer(env.policies(), UnmappedFor::Reclaim);
     let unmapped = try_to_unmap(env, frame, defers);
     let owes = defers && folio_unmapped(env, Site::TryToUnmapOne);
     let Some(page) = unmapped else { return activate(env, frame) };
-    // 4. Written, once no CPU can write to it any more.
+    // 4. Write it, once no CPU can write to it any more.
     if env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::DIRTY)) {
         if of_file && !swap_backed {
             return leave_to_flusher(env, frame);
@@ -307,7 +313,7 @@ fn shrink_locked_folio(
             Written::NoSpace => return activate(env, frame),
         }
     }
-    // 5. Nobody else may hold it now.
+    // 5. From here on nobody else may hold it.
     match env.policies().refault_flush {
         RefaultFlush::RemovedAfter => return Became::Reclaimed { owes },
         RefaultFlush::BeforeRemoval => try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush),
@@ -324,17 +330,19 @@ fn has_slower<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
     w.nodes.slower(w.nodes.of_frame(folio)).is_some()
 }
 
-/// A dirty page of a file on a disk is not written by reclaim: it is kept, as an active one, and is the next to be reclaimed once it is written.
+/// Keeps a dirty page of a file on a disk, as an active page: reclaim does not write it. Once it is
+/// written, it is the next page to be reclaimed.
 ///
-/// Source: mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1, 6.12: but by kswapd where the node has too many dirty pages; 7.2: by
-/// nobody).
+/// Source: mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1, 6.12: except by kswapd
+/// where the node has too many dirty pages; 7.2: by nobody).
 fn leave_to_flusher(env: &mut impl Env, frame: Pfn) -> Became {
     env.step(Site::ShrinkFolioList, |w, _| _ = w.frames.set_wanted(frame, true));
     activate(env, frame)
 }
 
-/// A place in swap for the folio. A large one needs one that is as large: else, or if it is not to be written as a whole, it is split first, and
-/// this is about its first page.
+/// Gives the folio a place in swap. A large folio needs one of its own size. If there is none, or
+/// if the folio should not be written as a whole, it is split first, and only its first page gets a
+/// slot here. Returns whether there is a place now.
 fn give_slots(env: &mut impl Env, frame: Pfn, split_off: &mut FolioList) -> bool {
     let whole = match is_large(env, frame) {
         false => true,
@@ -353,13 +361,13 @@ fn give_slots(env: &mut impl Env, frame: Pfn, split_off: &mut FolioList) -> bool
         && env.step(Site::AddToSwap, add)
 }
 
-/// Whether it is a large folio.
+/// Whether the folio is large.
 fn is_large(env: &mut impl Env, frame: Pfn) -> bool {
     env.config().huge_pages
         && env.step(Site::ShrinkFolioList, |w, _| w.frames.flags(frame).has(FrameFlags::LARGE))
 }
 
-/// The page is kept as an active one (`activate_locked`).
+/// Keeps the folio, as an active one (`activate_locked`).
 fn activate(env: &mut impl Env, frame: Pfn) -> Became {
     env.step(Site::ShrinkFolioList, |w, at| {
         if !w.frames.mlocked(frame).mlocked {
@@ -367,14 +375,15 @@ fn activate(env: &mut impl Env, frame: Pfn) -> Became {
         } else if w.frames.flags(frame).has(FrameFlags::SWAP_CACHE)
             && w.frames.pages_of_folio(frame).all(|page| swap_users(w, page) == 0)
         {
-            // Memory that stays needs no place in swap.
+            // A locked folio needs no place in swap.
             leave_swap_cache(w, at, frame);
         }
     });
     Became::Kept
 }
 
-/// Whether the page was used since this was last asked. Accessed bits are cleared without a flush on x86.
+/// Whether the page was used since the last call. On x86, accessed bits are cleared without a
+/// flush.
 ///
 /// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3).
 pub fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
@@ -406,10 +415,11 @@ pub fn folio_referenced(env: &mut impl Env, frame: Pfn) -> bool {
     }
 }
 
-/// Whether a mapping that locks its pages has the page: then nobody looks any further, and the page counts as locked; in 5.10 once it is to be
-/// unmapped.
+/// Whether a mapping that locks its pages maps the page. Then the walk ends here, and the page
+/// counts as locked (in 5.10 only when it is about to be unmapped).
 ///
-/// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3); try_to_unmap_one (5.10 to 7.3).
+/// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3);
+/// try_to_unmap_one (5.10 to 7.3).
 fn finds_locked(env: &mut impl Env, site: Site, frame: Pfn, (mm, page): Place) -> bool {
     if !env.config().locks_memory {
         return false;
@@ -430,7 +440,8 @@ fn finds_locked(env: &mut impl Env, site: Site, frame: Pfn, (mm, page): Place) -
     found == Some(true)
 }
 
-/// Replaces the PTEs that map the page by swap entries; if none is left, a page where it was mapped.
+/// Replaces the PTEs that map the page by swap entries. If none is left, returns a page number
+/// where it was mapped.
 fn try_to_unmap(env: &mut impl Env, frame: Pfn, defers: bool) -> Option<Vpn> {
     if is_large(env, frame) {
         return try_to_unmap_large(env, frame);
@@ -448,13 +459,13 @@ fn try_to_unmap(env: &mut impl Env, frame: Pfn, defers: bool) -> Option<Vpn> {
     gone.then(|| page.unwrap_or(Vpn(0)))
 }
 
-/// What became of a page that was to be written.
+/// What became of a page that reclaim wanted to write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Written {
     Yes,
-    /// It stays.
+    /// The page was not written and stays.
     Keep,
-    /// The same, and there is no room for it in swap.
+    /// The page stays because swap has no room for it.
     NoSpace,
 }
 
@@ -464,9 +475,9 @@ impl Learnt for Written {
     }
 }
 
-/// Writes the page to its slot; the device is synchronous, so it is clean afterwards. A page that
-/// anybody but its cache and the caller holds, an LRU batch for one, could not be freed: it is
-/// not written.
+/// Writes the page to its slot. The device is synchronous, so the page is clean afterwards. A page
+/// that somebody besides its cache and the caller holds (such as an LRU batch) could not be freed,
+/// so it is not written.
 ///
 /// Source: mm/vmscan.c:pageout, is_page_cache_freeable (5.10 to 7.3).
 fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> Written {
@@ -481,7 +492,8 @@ fn pageout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn, page: Vpn) -> Written 
     Written::Yes
 }
 
-/// A page of memory goes from the page cache into the swap cache, and what the file has there is in swap; false: there is no room.
+/// Moves a page of memory from the page cache into the swap cache; from now on the file has a swap
+/// slot there. Returns false if there is no room.
 ///
 /// Source: mm/shmem.c:shmem_writepage (5.10 to 6.12), shmem_writeout (7.2).
 fn shmem_writeout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
@@ -497,12 +509,13 @@ fn shmem_writeout<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {
     true
 }
 
-/// The references of the cache that the folio is in, the swap cache or the page cache.
+/// The number of references that the folio's cache holds: the swap cache or the page cache.
 fn cache_references<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
     swap_cache_references(w, frame) + u32::from(w.is_of_file(frame))
 }
 
-/// Writes a folio to its slots: all of its pages, unless all hold nothing but zeros and the kernel looks.
+/// Writes all pages of a folio to their slots. If they hold nothing but zeros and the kernel checks
+/// for that, it only marks the slots.
 ///
 /// Source: mm/page_io.c:swap_writepage, is_folio_zero_filled (6.12), swap_writeout (7.3).
 fn swap_writepage<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, first: Vpn) {
@@ -521,7 +534,8 @@ fn swap_writepage<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, first: Vpn) {
     }
 }
 
-/// Takes the page out of the swap cache, or out of the page cache, if nobody but us and the cache holds it. That a file on a disk had it is remembered.
+/// Takes the page out of the swap cache or the page cache, if only we and the cache hold it.
+/// Remembers that a file on a disk had the page there.
 ///
 /// Source: mm/vmscan.c:__remove_mapping (5.10 to 7.2).
 fn remove_mapping<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) -> bool {

@@ -1,7 +1,7 @@
-//! `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`: pages move to another address.
+//! `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)`: moves pages to another address.
 //!
-//! The flush of the old addresses happens before the page-table locks are given back: otherwise
-//! the pages could be freed through the new address while a CPU still has the old one cached.
+//! The old addresses are flushed before the page-table locks are given back. Otherwise the pages
+//! could be freed through the new address while a CPU still has the old one cached.
 
 use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
@@ -39,8 +39,9 @@ pub fn mremap(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<
     moved
 }
 
-/// Moves every mapping in `from`; its first page has to be mapped. One that userfaultfd watches moves alone or not at all, but what lies before it
-/// has been moved then.
+/// Moves every mapping in `from`; its first page has to be mapped. A mapping that userfaultfd
+/// watches moves only alone. If there are others, the call fails at it, after it has moved those
+/// before it.
 ///
 /// Source: mm/mremap.c:remap_move, vma_multi_allowed (7.2).
 fn move_vmas(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
@@ -61,26 +62,27 @@ fn move_vmas(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(
     if rest == from { Err(Errno::Efault) } else { Ok(()) }
 }
 
-/// Moves the pages of `from`, which has to be one mapping's.
+/// Moves the pages of `from`, which has to lie in one mapping.
 fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
     let target = PageRange::new(to, from.pages());
-    // 1. What is mapped at the target goes.
+    // 1. Unmap the target.
     vmas_start_write(env, mm, target);
     split_outer_borders(env, mm, target);
     munlock_vmas(env, mm, target);
     let gone = detach(env, mm, target);
     unmap_region(env, Gather::open, mm, &gone);
-    // 2. A copy of the mapping; both exist for a while, and nobody faults on either.
+    // 2. Copy the mapping. Both exist for a while, and nobody faults on either.
     vmas_start_write(env, mm, from);
     new_vma_start_write(env, mm, |space| Some(moved(space.vma(from.start)?, from, target)));
     let copied = env.step(Site::MovePtes, |w, at| copy_vma(w, at, mm, from, target));
     let Some(walks) = copied else { return Err(Errno::Efault) };
-    // 3. The translations, table by table; then the empty source.
+    // 3. Move the translations, table by table; then remove the empty source.
     move_page_tables(env, mm, from, to, walks)?;
     env.step(Site::MovePtes, |w, _| {
         w.mms[mm.index()].move_target = None;
-        // Whoever has the userfaultfd is not told of moves (UFFD_FEATURE_EVENT_REMAP): what has become one mapping there is watched no
-        // more (mremap_userfaultfd_prep).
+        // The reader of the userfaultfd does not hear of moves (UFFD_FEATURE_EVENT_REMAP). The
+        // mapping at the target is no longer watched, including what it merged with
+        // (mremap_userfaultfd_prep).
         if let Some(pages) = w.mms[mm.index()].unwatch(target.start) {
             w.ghost.let_go(mm, pages);
         }
@@ -91,12 +93,14 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     Ok(())
 }
 
-/// How walks from frames meet pages that move, and what these lose.
+/// How walks from frames meet pages that move, and what the pages lose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Walks {
-    /// By whose locks they are kept out (mm/mremap.c:take_rmap_locks): the file's, that of the mapping's own pages.
+    /// The objects whose locks keep walks out (mm/mremap.c:take_rmap_locks): the file, and the root
+    /// of the mapping's own pages.
     roots: SmallVec<[ObjectId; 2]>,
-    /// They look at the new mapping before the old one, so that they have to be kept out always.
+    /// Whether walks look at the new mapping before the old one. Then they always have to be kept
+    /// out.
     look_there_first: bool,
     /// Whether pages lose their protection by userfaultfd.
     ///
@@ -105,7 +109,7 @@ struct Walks {
 }
 
 impl Walks {
-    /// Does `action` with walks kept out, if they have to be.
+    /// Runs `action`. `out`: with walks kept out.
     fn kept_out<E: Env>(
         &self,
         env: &mut E,
@@ -120,8 +124,9 @@ impl Walks {
     }
 }
 
-/// Makes a mapping at `target` like that of `from`, which has to be one. Walks look at the new mapping after
-/// the old one, but where it became one with a mapping that comes before it.
+/// Creates a mapping at `target` like that of `from`, which has to lie in one mapping. Walks look
+/// at the new mapping after the old one, unless the new one merged with a mapping that comes before
+/// the old one.
 ///
 /// Source: mm/mmap.c:copy_vma (5.10), mm/vma.c:copy_vma (6.18): need_rmap_locks.
 fn copy_vma<M: Mode>(
@@ -149,8 +154,8 @@ fn copy_vma<M: Mode>(
     Some(Walks { roots, look_there_first, clears_uffd_wp })
 }
 
-/// Whether the mapping that `new` becomes, maybe with one beside it, counts as newer than the last clear_refs: what is there stays what it is
-/// (`soft-dirty-merge`).
+/// Whether the mapping that `new` becomes, perhaps merged with a neighbour, counts as newer than
+/// the last clear_refs. A neighbour that is there keeps its state (`soft-dirty-merge`).
 fn soft_dirty_there<M: Mode>(w: &World<M>, mm: MmId, new: &Vma) -> bool {
     let space = &w.mms[mm.index()];
     let range = space.merged(*new, (&w.policies).into()).range;
@@ -162,7 +167,8 @@ fn soft_dirty_there<M: Mode>(w: &World<M>, mm: MmId, new: &Vma) -> bool {
     there.map_or(new.soft_dirty, |there| there.soft_dirty)
 }
 
-/// The part `from` of a mapping as it is at `target`. Anonymous memory without pages is as if it had been mapped there.
+/// The part `from` of a mapping, moved to `target`. Anonymous memory without pages gets the offset
+/// that it would have if it had been mapped there.
 fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
     let part = vma.cut(from);
     let keeps = part.file.or(part.anon_vma).is_some();
@@ -170,10 +176,10 @@ fn moved(vma: &Vma, from: PageRange, target: PageRange) -> Vma {
     Vma { range: target, pgoff, turn: 0, ..part }
 }
 
-/// Moves what the page tables hold; walks from frames are kept out where a whole table moves.
+/// Moves the contents of the page tables. Walks from frames are kept out while a whole table moves.
 ///
-/// Source: mm/mremap.c:move_page_tables (5.10), move_pgt_entry (6.18), move_ptes. (A whole table of the third level, 1 GiB, moves in one go since
-/// 5.11, which is not modelled.)
+/// Source: mm/mremap.c:move_page_tables (5.10), move_pgt_entry (6.18), move_ptes. (Since 5.11, a
+/// whole table of the third level, 1 GiB, moves at once. That is not modelled.)
 fn move_page_tables(
     env: &mut impl Env,
     mm: MmId,
@@ -202,7 +208,7 @@ fn move_page_tables(
             made && w.mms[mm.index()].table.has_table(old, 1)
         }) {
             let whole = |env: &mut _| move_table(env, mm, part, new);
-            // Entry by entry where each loses its bit.
+            // Entry by entry if each loses its bit.
             if extent == span && !walks.clears_uffd_wp && walks.kept_out(env, true, whole) {
                 break;
             }
@@ -217,8 +223,9 @@ fn move_page_tables(
     Ok(())
 }
 
-/// Where the move begins: at the border of the page table, so that the table moves in one go, if it reaches the
-/// table's end and nothing is mapped in the table before it, neither here nor there.
+/// The start of the move. It is the border of the page table if both addresses have the same offset
+/// in their tables, the move reaches the table's end, and nothing is mapped in the table before it,
+/// at either address. Then the table moves as a whole.
 ///
 /// Source: mm/mremap.c:try_realign_addr, can_align_down (6.12, 7.3), can_realign_addr (7.3).
 fn realigned(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (Vpn, Vpn) {
@@ -241,7 +248,8 @@ fn realigned(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (Vpn, Vp
     (Vpn(from.start.0 - back), Vpn(to.0 - back))
 }
 
-/// A whole last-level table moves in one go, and is flushed with the locks of the tables above held.
+/// Moves a whole last-level table at once, and flushes with the locks of the tables above held.
+/// Returns whether it moved.
 ///
 /// Source: mm/mremap.c:move_normal_pmd (5.10, 6.18).
 fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
@@ -274,7 +282,7 @@ fn move_table(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn) -> bool {
     moved
 }
 
-/// Whether both tables were there.
+/// Moves the PTEs of one table. Returns whether both tables were there.
 fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn, clears: bool) -> bool {
     let span = env.arch().table_pages(1);
     let apart = part.start.0 / span != to.0 / span;
@@ -317,8 +325,8 @@ fn move_ptes(env: &mut impl Env, mm: MmId, part: PageRange, to: Vpn, clears: boo
     true
 }
 
-/// What the page holds is found at its new address from now. (Its frame keeps its index: the new mapping
-/// has it there, too.)
+/// Notes that the contents of the page are found at its new address from now on. (Its frame keeps
+/// its index: the new mapping has it there, too.)
 fn note_moved<M: Mode>(w: &mut World<M>, mm: MmId, from: Vpn, to: Vpn) {
     let frame = w.frame_behind(w.pte(mm, to));
     w.ghost.moved(mm, from, to, frame);

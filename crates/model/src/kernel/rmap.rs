@@ -1,7 +1,7 @@
-//! From a frame to the page tables that map it.
+//! Reverse mapping: walks from a frame to the page tables that map it.
 //!
-//! Operations that begin with a page and not with an address walk this way: unmapping for reclaim, for migration
-//! and for the split of a folio, aging, and write-protection for writeback.
+//! Operations that begin with a page and not with an address walk this way: unmapping (for reclaim,
+//! for migration and for the split of a folio), aging, and write protection for writeback.
 //!
 //! Source: mm/rmap.c:rmap_walk_anon; mm/page_vma_mapped.c:page_vma_mapped_walk (5.10 to 7.3).
 
@@ -20,8 +20,8 @@ pub type Place = (MmId, Vpn);
 /// A part of a mapping.
 pub type Part = (MmId, PageRange);
 
-/// Where the frame's object has the frame's page mapped, whether or not it is in the page table there; of a file's folio each of its pages,
-/// mapping by mapping.
+/// The places where mappings of the frame's object have the frame's page, whether or not their page
+/// tables map it. For a file's folio: the places of all its pages, mapping by mapping.
 #[inline(always)]
 pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     let (object, index) = w.frames.place(frame);
@@ -39,7 +39,8 @@ pub fn places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Place; 1]> {
     places
 }
 
-/// The parts of mappings that have pages of a file's folio, in the order of the file's tree of mappings (`i_mmap`).
+/// The parts of mappings that cover pages of a file's folio, in the order of the file's tree of
+/// mappings (`i_mmap`).
 ///
 /// Source: mm/rmap.c:rmap_walk_file, vma_address (5.10 to 7.3).
 fn file_places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Part; 1]> {
@@ -53,7 +54,7 @@ fn file_places<M: Mode>(w: &World<M>, frame: Pfn) -> SmallVec<[Part; 1]> {
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// The parts of mappings that have pages of the folio.
+/// The parts of mappings that cover pages of the folio.
 pub fn folio_places<M: Mode>(w: &World<M>, folio: Pfn) -> SmallVec<[Part; 1]> {
     let (head, order) = w.frames.folio(folio);
     let (object, index) = w.frames.place(head);
@@ -68,9 +69,9 @@ pub fn folio_places<M: Mode>(w: &World<M>, folio: Pfn) -> SmallVec<[Part; 1]> {
     places
 }
 
-/// Calls `visit` for each place where the frame may be mapped, with the lock of its object held: which these are
-/// is learnt at once. A mapping that `mremap` moves pages to comes after the one that they leave. Returns the first
-/// page.
+/// Calls `visit` for each place where the frame may be mapped, with the lock of its object held.
+/// The list of places is read once, at the start. A mapping that `mremap` moves pages to comes
+/// after the one that they leave. Returns the first page.
 ///
 /// Source: mm/rmap.c:page_lock_anon_vma_read (5.10), folio_lock_anon_vma_read (6.1 to 7.3).
 pub fn rmap_walk<E: Env>(
@@ -82,7 +83,7 @@ pub fn rmap_walk<E: Env>(
     walk(env, site, frame, places, visit).map(|(_, page)| page)
 }
 
-/// The same for a large folio, by parts of mappings; the first page.
+/// [`rmap_walk`] for a large folio, by parts of mappings. Returns the first page.
 pub fn rmap_walk_folio<E: Env>(
     env: &mut E,
     site: Site,
@@ -112,8 +113,9 @@ where
     places.first().copied()
 }
 
-/// Takes the lock of the page table of `place` and, if it maps the frame there, or another page of the same folio, does `first` with the PTE
-/// in the same step; else no lock is held. (Of a large folio kernels keep the lock from page to page.)
+/// Takes the lock of the page table of `place`. If the table maps the frame there, or another page
+/// of the same folio, runs `first` on the PTE in the same step. Otherwise no lock is held
+/// afterwards. (For a large folio, kernels keep the lock from page to page.)
 pub fn page_vma_mapped_walk<E: Env, R>(
     env: &mut E,
     site: Site,

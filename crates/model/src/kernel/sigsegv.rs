@@ -1,5 +1,6 @@
-//! A process that handles SIGSEGV: an access that its mapping forbids is told to the handler, which gives the page's rights back by `mprotect`;
-//! then the access is made again. This is how stores are tracked where the kernel is asked for nothing else.
+//! A process that handles SIGSEGV. If a mapping forbids an access, the process's handler gives the
+//! page's rights back by `mprotect`, and the access is made again. Programs track stores in this
+//! way where they ask the kernel for nothing else.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::Env;
@@ -9,14 +10,16 @@ use crate::kernel::{Errno, protect};
 use crate::program::Prot;
 use crate::site::Site;
 
-/// From now on signals of this process are handled; those of the processes that it forks, too.
+/// Makes this process handle SIGSEGV from now on, and the processes that it forks.
 pub fn sigaction(env: &mut impl Env, mm: MmId) {
     env.step(Site::Sigaction, |w, _| w.mms[mm.index()].handles_segv = true);
 }
 
-/// Handles the signal of an access, if it is one that a mapping forbids (`SEGV_ACCERR`); whether it was.
+/// Handles the signal of an access that a mapping forbids (`SEGV_ACCERR`). Returns whether the
+/// access was one.
 ///
-/// Source: arch/x86/mm/fault.c:do_user_addr_fault, bad_area_access_error (5.10 to 7.2): before the fault is counted.
+/// Source: arch/x86/mm/fault.c:do_user_addr_fault, bad_area_access_error (5.10 to 7.2): before the
+/// fault is counted.
 pub fn handle(env: &mut impl Env, fault: Fault) -> Result<bool, Errno> {
     if !env.config().handles_signals {
         return Ok(false);

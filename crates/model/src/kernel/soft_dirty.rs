@@ -1,10 +1,13 @@
-//! Soft-dirty bits: `4` to `/proc/PID/clear_refs` takes them, and the right to store, from all pages of a process, so that the next store to each
-//! faults and sets its bit; `/proc/PID/pagemap` tells them.
+//! Soft-dirty bits: show which pages were stored to. `4` to `/proc/PID/clear_refs` clears them, and
+//! the right to store, on all pages of a process. The next store to each page faults and sets its
+//! bit. `/proc/PID/pagemap` shows the bits.
 //!
-//! Mappings that are newer than the last such call count as stored to as a whole (`VM_SOFTDIRTY`). There is one flush of everything at the end,
-//! whatever was found, also on kernels without such bits (`CONFIG_MEM_SOFT_DIRTY`); each huge page is flushed by itself before.
+//! A mapping that is newer than the last such call counts as stored to as a whole (`VM_SOFTDIRTY`).
+//! The call always ends with one flush of everything, also on kernels without such bits
+//! (`CONFIG_MEM_SOFT_DIRTY`). Before that, each huge page is flushed by itself.
 //!
-//! Source: fs/proc/task_mmu.c:clear_refs_write, clear_refs_pte_range, clear_soft_dirty, clear_soft_dirty_pmd, pagemap_read (5.10, 6.1, 6.12, 7.2).
+//! Source: fs/proc/task_mmu.c:clear_refs_write, clear_refs_pte_range, clear_soft_dirty,
+//! clear_soft_dirty_pmd, pagemap_read (5.10, 6.1, 6.12, 7.2).
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::Arch;
@@ -23,7 +26,7 @@ use crate::pte::{MigrationPte, PresentPte, Pte, PteFlags, SwapPte};
 use crate::site::Site;
 use smallvec::SmallVec;
 
-/// Takes the soft-dirty bits of all pages of `mm`.
+/// Clears the soft-dirty bits of all pages of `mm`.
 pub fn clear_soft_dirty(env: &mut impl Env, mm: MmId) {
     env.lock(Lock::MmapWrite(mm));
     let vmas = env.step(Site::ClearRefs, |w, at| {
@@ -57,7 +60,7 @@ pub fn clear_soft_dirty(env: &mut impl Env, mm: MmId) {
     env.unlock(Lock::MmapWrite(mm));
 }
 
-/// One page table, or huge page, if there is one, under its lock.
+/// Clears one page table or one huge page, if there is one, under its lock.
 fn clear_table(env: &mut impl Env, mm: MmId, part: PageRange) {
     let (site, first) = (Site::ClearRefs, part.start);
     let huge = pmd_trans_huge_lock(env, site, mm, first, |w, at, pmd| {
@@ -79,7 +82,8 @@ fn clear_table(env: &mut impl Env, mm: MmId, part: PageRange) {
     pte_unmap_unlock(env, mm, first);
 }
 
-/// What a device may store to stays as it is, and counts as stored to (`pte_is_pinned`).
+/// Clears one entry. A page that a device may store to stays as it is, and counts as stored to
+/// (`pte_is_pinned`).
 fn clear_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) {
     let old = w.pte(mm, page);
     let new = match old {
@@ -94,7 +98,7 @@ fn clear_pte<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) {
     }
 }
 
-/// The entry from which stores are noted.
+/// The entry that makes the next store fault.
 const fn tracked(pte: PresentPte) -> PresentPte {
     pte.without(PteFlags::WRITABLE).without(PteFlags::SOFT_DIRTY)
 }
@@ -105,7 +109,7 @@ fn is_pinned<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, pte: PresentPte) -> boo
     private && space.has_pinned && !pte.special() && maybe_dma_pinned(w, pte.pfn)
 }
 
-/// Tells which of the pages count as stored to.
+/// Reports which of the pages count as stored to.
 pub fn pagemap_read(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     if !env.config().soft_dirty {
         return Err(Errno::Enotty);
@@ -128,7 +132,8 @@ pub fn pagemap_read(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<()
     Ok(())
 }
 
-/// Whether a page counts as stored to: by its entry, or since its mapping is newer than the last look.
+/// Whether a page counts as stored to: its entry says so, or its mapping is newer than the last
+/// clear.
 ///
 /// Source: fs/proc/task_mmu.c:pte_to_pagemap_entry, pagemap_pte_hole (5.10 to 7.2): PM_SOFT_DIRTY.
 pub fn is_soft_dirty<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> bool {

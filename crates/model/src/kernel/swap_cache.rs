@@ -7,10 +7,11 @@ use crate::machine::world::{At, Mode, World};
 use crate::policy::Mutant;
 use crate::site::Site;
 
-/// Puts a folio into the swap cache; whether there was a slot for it.
+/// Puts a folio into the swap cache. Returns whether there was a slot for it.
 ///
-/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18). (Kernels want slots side by side for a large
-/// folio. That there are is taken for granted here as long as there are enough.)
+/// Source: mm/swap_state.c:add_to_swap (5.10 to 6.12), mm/swapfile.c:folio_alloc_swap (6.18). (For
+/// a large folio, kernels need adjacent slots. The model assumes that enough free slots are
+/// adjacent.)
 pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     if w.frames.flags(frame).has(FrameFlags::SWAP_CACHE) {
         return true;
@@ -32,7 +33,7 @@ pub fn add_to_swap<M: Mode>(w: &mut World<M>, frame: Pfn) -> bool {
     true
 }
 
-/// Takes a folio out of the swap cache; it must be written again before it can be dropped.
+/// Takes a folio out of the swap cache. It must be written again before it can be dropped.
 pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     let pages = w.frames.pages_of_folio(frame);
     let count = pages.clone().count() as u32;
@@ -44,7 +45,7 @@ pub fn leave_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     w.put_references(at.site(Site::FolioFreeSwap), frame, count);
 }
 
-/// A folio that nobody maps and no swap PTE names any more leaves the swap cache.
+/// Takes a folio out of the swap cache, if nobody maps it and no swap PTE names it.
 ///
 /// Source: mm/swap_state.c:free_swap_cache (5.10 to 7.3).
 pub fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
@@ -53,25 +54,25 @@ pub fn free_swap_cache<M: Mode>(w: &mut World<M>, at: At, frame: Pfn) {
     }
 }
 
-/// The swap cache's references to the folio: one for each page.
+/// The number of references that the swap cache holds to the folio: one for each page.
 pub fn swap_cache_references<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
     let cached = w.frames.flags(frame).has(FrameFlags::SWAP_CACHE);
     u32::from(cached) << w.frames.folio(frame).1
 }
 
-/// Whether the folio is in the swap cache for nobody.
+/// Whether the folio is in the swap cache, and no PTE maps it or names one of its slots.
 pub fn is_unused<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let users = || w.frames.pages_of_folio(frame).any(|page| swap_users(w, page) != 0);
     let cached = w.frames.flags(frame).has(FrameFlags::SWAP_CACHE);
     cached && w.frames.folio_maps(frame) == 0 && !users()
 }
 
-/// Swap PTEs that name the folio's slot.
+/// The number of swap PTEs that name the page's slot.
 pub fn swap_users<M: Mode>(w: &World<M>, frame: Pfn) -> u32 {
     w.swap.slot_of(frame).map_or(0, |slot| w.swap.get(slot).count)
 }
 
-/// A swap PTE is gone: its slot may be free, and its folio in the swap cache with it
+/// Drops a swap PTE. That may free its slot, and the folio in the swap cache with it
 /// (mm/swapfile.c:free_swap_and_cache).
 pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
     w.swap.count(slot, -1);
@@ -84,8 +85,8 @@ pub fn free_swap_and_cache<M: Mode>(w: &mut World<M>, at: At, slot: u32) {
     }
 }
 
-/// Folios that were in the swap cache for a mapping that is gone leave it, unless somebody else looks at
-/// them just now.
+/// Takes folios whose mapping is gone out of the swap cache, except those that somebody else has
+/// locked.
 ///
 /// Source: mm/swap_state.c:free_pages_and_swap_cache (5.10 to 7.3).
 pub fn free_swap_caches(env: &mut impl Env, folios: &[Pfn]) {

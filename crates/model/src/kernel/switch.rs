@@ -1,4 +1,4 @@
-//! A CPU changes address space, by its architecture's code.
+//! Changes the address space of a CPU, with the architecture's code.
 
 use crate::addr::{CpuId, MmId};
 use crate::arch::TlbCode;
@@ -16,7 +16,7 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     }
 }
 
-/// `cpu` goes idle (or to a kernel thread) and keeps its address space loaded.
+/// Makes `cpu` idle (or run a kernel thread), with its address space still loaded.
 pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
     match w.arch.tlb_code {
         TlbCode::X86 => x86::switch::enter_lazy(w, cpu),
@@ -24,7 +24,7 @@ pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {
     }
 }
 
-/// `count` other processes run on the CPU, one after the other, before the caller goes on.
+/// Runs `count` other processes on this CPU, one after the other, before the caller continues.
 pub fn run_others(env: &mut impl Env, count: u64) {
     let own = env.context().mm.unwrap_or(INIT_MM);
     for other in 0..count {

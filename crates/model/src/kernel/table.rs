@@ -1,12 +1,12 @@
 //! The lock of a last-level page table.
 //!
-//! Whoever looks a table up and then takes its lock may come too late: MADV_DONTNEED frees tables that it
-//! empties, holding `mmap_lock` for reading as a page fault does. So the table is looked up under the
-//! lock; if it is gone, a walk passes over it and a fault is taken again.
+//! A thread that looks a table up and then takes its lock may come too late: MADV_DONTNEED frees
+//! tables that it empties, and holds `mmap_lock` for reading as a page fault does. So the table is
+//! looked up under the lock. If it is gone, a walk passes over it, and a fault is tried again.
 //!
-//! Source: mm/pgtable-generic.c:pte_offset_map_lock, __pte_offset_map_lock (6.12, 7.3). In 5.10 and 6.1
-//! (include/linux/mm.h:pte_offset_map_lock) the lock alone is enough: no table of a mapping is freed
-//! but with `mmap_lock` held for writing.
+//! Source: mm/pgtable-generic.c:pte_offset_map_lock, __pte_offset_map_lock (6.12, 7.3). In 5.10 and
+//! 6.1 (include/linux/mm.h:pte_offset_map_lock) the lock alone is enough: tables of a mapping are
+//! freed only with `mmap_lock` held for writing.
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::arch::TlbCode;
@@ -19,8 +19,8 @@ use crate::policy::Mutant;
 use crate::pte::PresentPte;
 use crate::site::Site;
 
-/// Takes the lock of the last-level table of `page` and does `first`, in one step. Where there is no
-/// such table nothing is done, and no lock is held.
+/// Takes the lock of the last-level table of `page` and runs `first`, in one step. If there is no
+/// such table, nothing is done, and no lock is held.
 pub fn pte_offset_map_lock<E: Env, R>(
     env: &mut E,
     site: Site,
@@ -44,7 +44,8 @@ where
     done
 }
 
-/// Calls `visit` for each last-level table's part of `pages`, with the table's lock held; where there is no table, not.
+/// Calls `visit` for each last-level table's part of `pages`, with the table's lock held. Parts
+/// without a table are skipped.
 pub fn each_table<E: Env>(
     env: &mut E,
     site: Site,
@@ -61,15 +62,16 @@ pub fn each_table<E: Env>(
     }
 }
 
-/// Makes the table of `level` that covers `page`, and those above it; `None` if there is no memory
-/// for one (`-ENOMEM`). Part of a step.
+/// Creates the table of `level` that covers `page`, and those above it. `None` if there is no
+/// memory for one (`-ENOMEM`). Part of a step.
 ///
 /// Source: mm/memory.c:__pte_alloc, __pmd_alloc (5.10 to 7.3).
 pub fn pte_alloc<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) -> Option<()> {
     pte_alloc_tells(w, at, mm, page, level).map(drop)
 }
 
-/// The same; whether it was not there. (Who learns that is in another state than who does not.)
+/// [`pte_alloc`] that also returns whether the table was missing. (A thread that learns this is in
+/// a different state from one that does not.)
 #[inline]
 pub fn pte_alloc_tells<M: Mode>(
     w: &mut World<M>,
@@ -85,21 +87,22 @@ pub fn pte_alloc_tells<M: Mode>(
     Some(made > 0)
 }
 
-/// A table was linked elsewhere (`pmd_populate`). Part of a step.
+/// Notes that a table was linked elsewhere (`pmd_populate`). Part of a step.
 pub fn table_relinked<M: Mode>(w: &mut World<M>, at: At) {
     if matches!(w.arch.tlb_code, TlbCode::Arm64(_)) {
         arm64::table_linked(w, at, 1);
     }
 }
 
-/// Takes the table of `level` that covers `page`, which is empty, out of the one above it; whether there was one. Part of
-/// a step.
+/// Takes the empty table of `level` that covers `page` out of the one above it. Returns whether
+/// there was one. Part of a step.
 ///
 /// Source: mm/memory.c:free_pte_range, free_pmd_range, free_pud_range (5.10 to 7.3).
 pub fn unlink_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, level: u32) -> bool {
     let freed = w.mms[mm.index()].table.free(page, level);
     if freed {
         w.ghost.table_unlinked(&w.cpus, mm, page, level);
+        w.drop_structures(mm);
         if level == 1 {
             w.table_becomes(mm, Walked::At(page), Walked::Out(page));
         }
@@ -110,14 +113,14 @@ pub fn unlink_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, leve
     freed
 }
 
-/// Gives the lock of the last-level table of `page` back.
+/// Gives back the lock of the last-level table of `page`.
 pub fn pte_unmap_unlock(env: &mut impl Env, mm: MmId, page: Vpn) {
     let lock = Lock::page_table(env.arch(), mm, page);
     env.unlock(lock);
 }
 
-/// Whether a TLB may hold what was taken from a PTE: one without access is in none, unless a gather is open that may have
-/// made it so and has not flushed yet.
+/// Whether a TLB may hold the translation of a cleared PTE. A TLB does not hold a PTE without
+/// access, unless an open gather may have removed the access and has not flushed yet.
 ///
 /// Source: arch/x86/include/asm/pgtable.h:pte_accessible (5.10 to 7.3).
 pub fn pte_accessible<M: Mode>(w: &World<M>, mm: MmId, pte: PresentPte) -> bool {

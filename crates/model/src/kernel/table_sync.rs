@@ -1,7 +1,8 @@
-//! Who takes a page table away waits for those that may be walking it without a lock.
+//! Before a page table is taken away, waits for walks that may be reading it without a lock.
 //!
-//! They have interrupts off ([`crate::machine::lockless`]), so that it is enough to have interrupted each of them once. Where flushes are
-//! interrupts, the flush that came before may have done so; who says that it has?
+//! Such walks run with interrupts off ([`crate::machine::lockless`]), so one interrupt to each of
+//! their CPUs is enough. Where flushes are interrupts, the flush before may have done that already.
+//! The policy `table-sync` says whether the kernel relies on it.
 
 use crate::addr::MmId;
 use crate::env::{Env, Reach};
@@ -11,9 +12,10 @@ use crate::machine::world::{At, Mode, World};
 use crate::policy::TableSync;
 use crate::site::Site;
 
-/// Waits until no CPU is in a walk that began before.
+/// Waits until no CPU is in a walk that began before this call.
 ///
-/// Source: mm/mmu_gather.c:tlb_remove_table_sync_one (6.1 to 7.3: smp_call_function), tlb_remove_table_sync_rcu (7.2, 7.3).
+/// Source: mm/mmu_gather.c:tlb_remove_table_sync_one (6.1 to 7.3: smp_call_function),
+/// tlb_remove_table_sync_rcu (7.2, 7.3).
 pub fn tlb_remove_table_sync_one(env: &mut impl Env, mm: MmId) {
     let rule = env.policies().table_sync;
     if rule == TableSync::Implied {
@@ -31,7 +33,7 @@ pub fn tlb_remove_table_sync_one(env: &mut impl Env, mm: MmId) {
     env.each(Reach::Interrupt, site, others, |_, _, _| ());
 }
 
-/// The CPUs that are waited for.
+/// The CPUs to wait for.
 fn others<M: Mode>(w: &World<M>, at: At, mm: MmId, rule: TableSync) -> CpuSet {
     let mut others = match rule {
         TableSync::Targeted => w.mms[mm.index()].cpumask.clone(),

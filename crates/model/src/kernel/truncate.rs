@@ -1,14 +1,17 @@
-//! What a file loses for good: `ftruncate`, and what it has in common with holes ([`super::punch`]).
+//! `ftruncate`: removes pages from a file. Holes ([`super::punch`]) share most of this code.
 //!
-//! The file gets its new size first: whoever faults behind its end from then on has a SIGBUS. Then every mapping loses what it has there, the
-//! copies of private ones among it, each mapping in a gather of its own and with its own flush; folio by folio leaves the page cache, a large one of
-//! which a part stays cut in two ([`super::cut_folio`]); and mappings
-//! are looked at once more, for a private one may have copied a page meanwhile, before it left. A file on a disk is looked at whenever its
-//! size is set, even to what it was; one in memory only where it gets smaller.
+//! The file gets its new size first; from then on a fault behind its end raises SIGBUS. Then every
+//! mapping loses its translations of these pages, including the copies of private mappings. Each
+//! mapping has its own gather and its own flush. Then the folios leave the page cache one by one. A
+//! large folio of which a part stays is cut in two ([`super::cut_folio`]). Then the mappings are
+//! walked once more, because a private one may have copied a page before it left. For a file on a
+//! disk, this happens whenever its size is set, even to the old size; for a file in memory, only if
+//! it shrinks.
 //!
-//! Source: fs/open.c:do_truncate; mm/shmem.c:shmem_setattr, shmem_undo_range; fs/ext4/inode.c:ext4_setattr; mm/truncate.c:truncate_pagecache,
-//! truncate_inode_pages_range, truncate_inode_folio; mm/memory.c:unmap_mapping_range, unmap_mapping_range_vma, zap_page_range_single (5.10 to
-//! 7.3).
+//! Source: fs/open.c:do_truncate; mm/shmem.c:shmem_setattr, shmem_undo_range;
+//! fs/ext4/inode.c:ext4_setattr; mm/truncate.c:truncate_pagecache, truncate_inode_pages_range,
+//! truncate_inode_folio; mm/memory.c:unmap_mapping_range, unmap_mapping_range_vma,
+//! zap_page_range_single (5.10 to 7.3).
 
 use crate::addr::{ObjectId, Pfn};
 use crate::backing::NamedFile;
@@ -26,7 +29,7 @@ use crate::site::Site;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The file has so many pages from now on.
+/// Sets the size of the file, in pages.
 pub fn ftruncate(env: &mut impl Env, file: NamedFile, pages: u64) -> Result<(), Errno> {
     let on_disk = file.fs.is_written_back();
     let found = env.step(Site::DoTruncate, |w, _| w.objects.file(file.file));
@@ -49,8 +52,8 @@ pub fn ftruncate(env: &mut impl Env, file: NamedFile, pages: u64) -> Result<(), 
     Ok(())
 }
 
-/// Folio by folio leaves the page cache, and what the file had there is gone. Of a folio of which a part stays that part is cut off afterwards, and
-/// then what is left of these pages leaves as well.
+/// Removes these pages from the page cache, folio by folio, with their contents. A folio that lies
+/// only partly in them is cut afterwards. Then the rest of these pages leaves as well.
 pub(super) fn truncate_inode_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     remove_whole_folios(env, file, pages.clone());
     if env.policies().hole_ends == HoleEnds::PagesOnly {
@@ -62,7 +65,7 @@ pub(super) fn truncate_inode_pages(env: &mut impl Env, file: ObjectId, pages: Ra
         Some(cut) if cut.folio.end >= pages.end => None,
         _ => cut_folio_at(env, file, pages.end - 1, &pages),
     };
-    // What a folio has of them that could not be split stays.
+    // The pages of a folio that could not be split stay.
     if let Some(Cut { folio, split: false }) = &first {
         rest.start = folio.end;
     }
@@ -74,7 +77,7 @@ pub(super) fn truncate_inode_pages(env: &mut impl Env, file: ObjectId, pages: Ra
     }
 }
 
-/// Folio by folio leaves the page cache whose pages are all among these.
+/// Removes each folio that lies completely in `pages` from the page cache.
 ///
 /// Source: mm/filemap.c:find_lock_entries (6.12, 7.2).
 fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>) {
@@ -114,7 +117,8 @@ fn remove_whole_folios(env: &mut impl Env, file: ObjectId, mut pages: Range<u64>
     }
 }
 
-/// A folio, which is locked, leaves the page cache, unless it has left it already. What the file had of it in `gone` is gone; the rest is read again.
+/// Removes a locked folio from the page cache, unless it has left already. The file loses those of
+/// its pages that lie in `gone`; the others can be read again.
 pub(super) fn truncate_inode_folio(
     env: &mut impl Env,
     file: ObjectId,
@@ -139,18 +143,18 @@ pub(super) fn truncate_inode_folio(
     });
 }
 
-/// What of a file's mappings goes.
+/// Which translations of a file's pages go.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cows {
-    /// What is of the file.
+    /// Those that map the file's own pages.
     Stay,
-    /// The copies of private mappings as well (`even_cows`).
+    /// Those that map copies in private mappings as well (`even_cows`).
     Too,
-    /// One folio of the file.
+    /// Those that map this folio of the file.
     Only(Pfn),
 }
 
-/// Takes the translations of these pages away in every mapping of the file.
+/// Removes the translations of these pages in every mapping of the file.
 pub(super) fn unmap_mapping_range(
     env: &mut impl Env,
     file: ObjectId,
@@ -169,7 +173,7 @@ pub(super) fn unmap_mapping_range(
             let of = w.mms[mm.index()].mappings_of(file, &pages);
             found.extend(of.map(|(order, range)| (order, mm, range)));
         }
-        // As in the tree of the file's mappings (i_mmap).
+        // In the order of the tree of the file's mappings (i_mmap).
         found.sort_by_key(|(order, ..)| *order);
         found
     });

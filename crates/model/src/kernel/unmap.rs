@@ -1,11 +1,11 @@
-//! Takes away PTEs that a walk from their folio found, and puts them back.
+//! Removes PTEs that a walk from their folio found, and restores them.
 //!
-//! Each goes the same way, whoever asks: it is cleared, so that a CPU that misses faults; its
-//! translation is flushed now, or the flush is put off into a batch
-//! ([`crate::kernel::unmap_batch`]); then the entry that a fault is to find takes its place, and
-//! the folio loses the mapping. What reclaim leaves is a swap entry, or nothing; a split or a
-//! migration leaves a migration entry, which [`remove_migration_pte`] replaces by a translation of
-//! the folio's destination.
+//! The order is always the same. The PTE is cleared, so that a CPU without the translation faults.
+//! Its translation is flushed now, or the flush is deferred into a batch
+//! ([`crate::kernel::unmap_batch`]). Then the entry that a fault should find takes its place, and
+//! the folio loses the mapping. Reclaim leaves a swap entry, or nothing. A split or a migration
+//! leaves a migration entry, which [`remove_migration_pte`] replaces by a translation of the
+//! folio's destination.
 //!
 //! Source: mm/rmap.c:try_to_unmap_one (5.10 to 7.3), try_to_migrate_one (6.1 to 7.3);
 //! mm/migrate.c:remove_migration_pte (5.10 to 7.3).
@@ -33,33 +33,33 @@ use crate::pte::{Marker, MigrationPte, MigrationRight, PresentPte, Pte, PteFlags
 use crate::site::Site;
 use std::ops::Range;
 
-/// What the folio is unmapped for.
+/// The purpose of unmapping a folio.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UnmapFor {
-    /// It is reclaimed, or its file loses a part of it: a swap entry is left, or nothing.
+    /// The folio is reclaimed, or its file loses a part of it. A swap entry is left, or nothing.
     Reclaim,
-    /// It is split: a migration entry is left (`TTU_SPLIT_FREEZE`, `freeze`).
+    /// The folio is split. A migration entry is left (`TTU_SPLIT_FREEZE`, `freeze`).
     Split,
-    /// It is moved: a migration entry is left.
+    /// The folio moves. A migration entry is left.
     Migration {
-        /// Whether the caller flushes for all later (`TTU_BATCH_FLUSH`).
+        /// Whether the caller flushes for all folios later (`TTU_BATCH_FLUSH`).
         may_wait: bool,
     },
 }
 
-/// A folio whose mappings are taken away.
+/// A folio that is being unmapped, and how.
 #[derive(Copy, Clone, Debug)]
 pub struct Unmap {
-    /// The folio.
+    /// The first frame of the folio.
     pub folio: Pfn,
-    /// What for.
+    /// The purpose of the unmap.
     pub purpose: UnmapFor,
     /// Whether flushes may be left to a later one ([`crate::kernel::deferred`]).
     pub defers: bool,
 }
 
 impl Unmap {
-    /// By a task that flushes before it returns.
+    /// An unmap by a task that flushes before it returns.
     pub const fn of(folio: Pfn, purpose: UnmapFor) -> Unmap {
         Unmap { folio, purpose, defers: false }
     }
@@ -72,7 +72,7 @@ impl Unmap {
         }
     }
 
-    /// Whether the flush may be put off, as far as the kernel's rules go.
+    /// Whether the kernel's rules allow the flush to be batched.
     fn may_wait<M: Mode>(self, w: &World<M>) -> bool {
         match self.purpose {
             UnmapFor::Reclaim => may_defer(w, self.folio),
@@ -81,27 +81,27 @@ impl Unmap {
         }
     }
 
-    /// Whether one page, too, is flushed as a range. What is split or moved goes through
+    /// Whether even a single page is flushed as a range. Splits and migrations use
     /// try_to_migrate_one, which flushes a page (`ptep_clear_flush`, 6.1 to 7.3).
     fn flushes_range(self, policies: &Policies) -> bool {
         self.purpose == UnmapFor::Reclaim && policies.unmap_flush == UnmapFlush::Range
     }
 }
 
-/// How the translations that a cleared PTE leaves are flushed.
+/// When the translations of a cleared PTE are flushed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Flush {
-    /// With others, later.
+    /// Later, together with others.
     Deferred,
-    /// Now.
+    /// At once, by the operation itself.
     Now,
-    /// Not at all: no TLB can hold one.
+    /// Never: no TLB can hold one.
     None,
 }
 
 impl Flush {
-    /// How those of `pte`, which was cleared just now, are; `may_wait`: whether they may be with
-    /// others at all.
+    /// When the translations of `pte`, which was just cleared, are flushed. `may_wait`: whether
+    /// they may be batched at all.
     pub fn of<M: Mode>(w: &World<M>, at: At, mm: MmId, pte: PresentPte, may_wait: bool) -> Flush {
         match pte_accessible(w, mm, pte) {
             false => Flush::None,
@@ -111,8 +111,8 @@ impl Flush {
     }
 }
 
-/// Whether reclaim may put the flush off. Where a folio that waits has to stay in the swap cache,
-/// one that has no place there (freed by MADV_FREE) may not.
+/// Whether reclaim may batch the flush. Where a waiting folio has to stay in the swap cache, a
+/// folio that has no place there (freed by MADV_FREE) may not wait.
 fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     let keeps = match w.policies.refault_flush {
         RefaultFlush::BeforeRemoval | RefaultFlush::RemovedAfter => {
@@ -123,7 +123,7 @@ fn may_defer<M: Mode>(w: &World<M>, frame: Pfn) -> bool {
     keeps && w.policies.unmap_batch == UnmapBatching::Defer
 }
 
-/// Takes the PTE away at this place, if it maps the folio's page.
+/// Removes the PTE at this place, if it maps the folio's page.
 pub fn try_to_unmap_one(env: &mut impl Env, unmap: Unmap, place: Place) {
     let (mm, page) = place;
     if env.policies().mutant == Mutant::PendingCountedEarly {
@@ -137,7 +137,7 @@ pub fn try_to_unmap_one(env: &mut impl Env, unmap: Unmap, place: Place) {
     pte_unmap_unlock(env, mm, page);
 }
 
-/// The same with the lock of the table held; false: it had to be put back.
+/// [`try_to_unmap_one`] with the table's lock held. Returns false if the PTE had to be restored.
 pub fn unmap_pte(env: &mut impl Env, unmap: Unmap, place: Place) -> bool {
     let cleared = env.step(unmap.site(), |w, at| {
         let pte = entry_of(w, unmap.folio, place.0, place.1)?;
@@ -146,7 +146,7 @@ pub fn unmap_pte(env: &mut impl Env, unmap: Unmap, place: Place) -> bool {
     cleared.is_none_or(|cleared| unmap_cleared(env, unmap, place, cleared))
 }
 
-/// From here on a CPU that misses faults.
+/// Clears the PTE. From here on, a CPU without the translation faults.
 fn clear_pte<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -168,8 +168,8 @@ fn unmap_cleared(
     env.step(unmap.site(), |w, at| leave_entry(w, at, unmap.purpose, (mm, page), old))
 }
 
-/// PTEs that map pages of the folio side by side are taken away at once, with one flush for all;
-/// they go together, or stay. The lock of the table is held.
+/// Removes PTEs that map adjacent pages of the folio, with one flush for all. If one of them has to
+/// be restored, so are those behind it. The caller holds the table's lock.
 ///
 /// Source: mm/rmap.c:folio_unmap_pte_batch, try_to_unmap_one (7.2, 7.3; 6.16.12 to 6.18.15 as
 /// seen).
@@ -186,7 +186,7 @@ pub fn unmap_run(env: &mut impl Env, unmap: Unmap, (mm, part): (MmId, PageRange)
     let dirty = entries.iter().any(|(_, pte)| pte.dirty());
     let pages = PageRange::new(first, entries.len() as u64);
     flush_unmapped(env, unmap, (mm, pages), flush, all_of(&entries));
-    // What was accessed or dirty of one is of all then (get_and_clear_ptes).
+    // If one of them was accessed or dirty, all count as such (get_and_clear_ptes).
     let young = entries.iter().any(|(_, pte)| pte.accessed());
     env.step(site, |w, at| {
         let all =
@@ -200,7 +200,7 @@ pub fn unmap_run(env: &mut impl Env, unmap: Unmap, (mm, part): (MmId, PageRange)
     });
 }
 
-/// One translation with what any of these allows, and dirty if any of them is: they are flushed together.
+/// Merges translations that are flushed together into one: writable or dirty if any of them is.
 pub fn all_of(entries: &[(Vpn, PresentPte)]) -> PresentPte {
     let all = entries.iter().map(|(_, pte)| *pte).reduce(|one, other| {
         let one = one.with(PteFlags::WRITABLE, other.writable());
@@ -209,7 +209,7 @@ pub fn all_of(entries: &[(Vpn, PresentPte)]) -> PresentPte {
     all.unwrap_or(PresentPte::new(ZERO_PAGE))
 }
 
-/// Flushes the pages whose PTEs were cleared, or notes that it has to be done.
+/// Flushes the pages whose PTEs were cleared, or notes the flush in a batch.
 pub fn flush_unmapped(
     env: &mut impl Env,
     unmap: Unmap,
@@ -234,8 +234,8 @@ pub fn flush_unmapped(
     }
 }
 
-/// Leaves what a fault is to find in place of the PTE, which was `old`, and drops the mapping;
-/// false: the PTE is back.
+/// Replaces the cleared PTE by the entry that a fault should find, and drops the mapping. `old`:
+/// the PTE. Returns false if the PTE was restored.
 fn leave_entry<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -244,12 +244,12 @@ fn leave_entry<M: Mode>(
     old: PresentPte,
 ) -> bool {
     let (mm, page) = place;
-    // The PTE's dirty bit is looked at by itself.
+    // The folio's flags do not include the PTE's dirty bit yet.
     let before = w.frames.get(old.pfn);
     if old.dirty() && w.policies.mutant != Mutant::DirtyDropped {
         w.dirty_folio(old.pfn);
     }
-    // Reclaim leaves alone what a mapping locks.
+    // Reclaim does not unmap a page that a mapping locks.
     let (left, locked) = match purpose {
         UnmapFor::Reclaim => (reclaimed_entry(w, place, old, before), false),
         UnmapFor::Migration { .. } if is_pinned(w, old) => (Left::Old, false),
@@ -272,16 +272,16 @@ fn leave_entry<M: Mode>(
     true
 }
 
-/// What is left of a mapping.
+/// The entry that takes a PTE's place.
 enum Left {
     Nothing,
     Entry(Pte),
-    /// The PTE is put back.
+    /// The PTE itself: it is restored.
     Old,
 }
 
-/// What reclaim leaves: a swap entry, if the page is no file's; the PTE, if a lazily freed page was
-/// written again or is held by somebody.
+/// The entry that reclaim leaves: a swap entry, unless the page belongs to a file. The PTE is
+/// restored if a lazily freed page was written again or is held by somebody.
 fn reclaimed_entry<M: Mode>(
     w: &mut World<M>,
     (mm, page): Place,
@@ -318,14 +318,14 @@ fn reclaimed_entry<M: Mode>(
     Left::Entry(Pte::Swap(swap))
 }
 
-/// Whether somebody has pinned the exclusive page meanwhile (`folio_try_share_anon_rmap`).
+/// Whether somebody has pinned the exclusive page in the meantime (`folio_try_share_anon_rmap`).
 fn is_pinned<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     w.policies.anon_exclusive == AnonExclusive::Yes
         && w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE)
         && maybe_dma_pinned(w, pte.pfn)
 }
 
-/// What a mapping of the page becomes again after its migration.
+/// The right that the page's mapping gets back after the migration.
 pub fn migration_right<M: Mode>(w: &World<M>, pte: PresentPte) -> MigrationRight {
     let exclusive = w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE);
     match (pte.writable(), exclusive) {
@@ -335,7 +335,7 @@ pub fn migration_right<M: Mode>(w: &World<M>, pte: PresentPte) -> MigrationRight
     }
 }
 
-/// The migration entry in place of a PTE.
+/// The migration entry that replaces a PTE.
 ///
 /// Source: include/linux/swapops.h:make_migration_entry_young, make_migration_entry_dirty (6.1 to
 /// 7.3; 5.10 keeps neither).
@@ -355,7 +355,7 @@ pub fn migration_entry<M: Mode>(
     }
 }
 
-/// What the entry for this frame has where it takes the place of a migration entry.
+/// The flags of the PTE for `frame` that replaces a migration entry.
 pub fn migrated_flags<M: Mode>(
     w: &World<M>,
     (mm, page): Place,
@@ -376,12 +376,12 @@ pub fn migrated_flags<M: Mode>(
     pte.flags
 }
 
-/// Where the pages of a folio are mapped again.
+/// The destination of a folio: where migration entries point after their removal.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    /// The frames that were left.
+    /// The frames that the folio left.
     pub from: Range<u32>,
-    /// The first frame that has what they had: the same one after a split, or after a migration
+    /// The first frame of the destination. It is that of `from` after a split, or after a migration
     /// that failed.
     pub to: Pfn,
     /// Whether pages of zeros may become the zero page (`RMP_USE_SHARED_ZEROPAGE`).
@@ -394,8 +394,8 @@ impl Destination {
     }
 }
 
-/// Maps the page again that a migration entry stands for, if it is one of the folio's, at its
-/// destination. The table's lock is held.
+/// Replaces a migration entry, if it is for a page of the folio, by a translation of the page's
+/// destination. The caller holds the table's lock.
 ///
 /// Source: mm/migrate.c:remove_migration_pte, try_to_map_unused_to_zeropage (6.12 to 7.3).
 pub fn remove_migration_pte<M: Mode>(

@@ -1,29 +1,30 @@
 //! The batched unmap flush: reclaim unmaps many pages and flushes once.
 //!
-//! Until then a CPU may use a translation whose PTE is gone. A mark in the address space tells the
-//! next page-table walk, which finds no PTE where it may have to revoke something: it flushes
-//! everything. The batch's own flush leaves the mark, so that the walk flushes once more although
-//! nothing is stale any more.
+//! Until the flush, a CPU may use a translation whose PTE is gone. A mark in the address space
+//! tells the next walk of its page tables: that walk would find no PTE where it may have to revoke
+//! a right, so it flushes everything. The batch's own flush leaves the mark. So the next walk
+//! flushes once more, although nothing is stale any more.
 //!
-//! Source: mm/rmap.c:set_tlb_ubc_flush_pending, try_to_unmap_flush, flush_tlb_batched_pending
-//! (5.10 to 7.3).
+//! Source: mm/rmap.c:set_tlb_ubc_flush_pending, try_to_unmap_flush, flush_tlb_batched_pending (5.10
+//! to 7.3).
 
 use crate::addr::{MmId, Vpn};
 use crate::env::Env;
 use crate::kernel::deferred::{flush_begins, flush_ended};
 use crate::kernel::flush::{
-    FlushRequest, arch_tlbbatch_add_pending, arch_tlbbatch_flush, flush_tlb_mm_range,
+    arch_flush_tlb_batched_pending, arch_tlbbatch_add_pending, arch_tlbbatch_flush,
 };
 use crate::machine::mm::BatchedMark;
 use crate::machine::unmap_batch::{Batch, Covers};
 use crate::policy::{BatchedPending, DeferFlush, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
-/// The flush of the PTE of `page`, which was just cleared, is put off into the batch; `writable`:
-/// it was dirty.
+/// Defers the flush of the PTE of `page`, which was just cleared, into the batch. `writable`: the
+/// PTE was dirty.
 ///
-/// The kernel counts last. Where the batch's flush clears the mark, it has to count first: a CPU that
-/// joins between mask and count would be in the number that the flush covers, and not in its mask.
+/// The kernel raises its count last. If the batch's flush clears the mark, the count has to come
+/// first. Otherwise a CPU that joins between mask and count would be in the number that the flush
+/// covers, but not in its mask.
 pub fn set_tlb_ubc_flush_pending(
     env: &mut impl Env,
     batch: Batch,
@@ -61,8 +62,8 @@ fn count_unmap(env: &mut impl Env, batch: Batch, mm: MmId) {
     });
 }
 
-/// Flushes what this thread put off, and with [`Batch::Deferred`] what the machine owes. The frames that
-/// waited for it are free then.
+/// Does the flushes that this thread deferred or, with [`Batch::Deferred`], those that the machine
+/// deferred. Frames that waited for them are free afterwards.
 pub fn try_to_unmap_flush(env: &mut impl Env, which: Batch, site: Site) {
     let defers = env.policies().defer_flush != DeferFlush::Never;
     let batch = env.step(site, |w, at| {
@@ -89,8 +90,8 @@ pub fn try_to_unmap_flush(env: &mut impl Env, which: Batch, site: Site) {
     }
 }
 
-/// Everything that had been unmapped when this batch was last added to is flushed now: each CPU that
-/// could hold one of those translations was in the mask then, or has flushed since.
+/// Notes that all unmaps up to the last one that joined this batch are flushed. Each CPU that could
+/// hold one of their translations was in the mask at that time, or has flushed since.
 fn note_flushed(env: &mut impl Env, site: Site, covers: &Covers) {
     env.step(site, |w, _| {
         let all = w.policies.mutant == Mutant::PendingClearedAll;
@@ -101,8 +102,8 @@ fn note_flushed(env: &mut impl Env, site: Site, covers: &Covers) {
     });
 }
 
-/// Flushes the whole address space if an unmap was batched since the last time; with the
-/// page-table lock held.
+/// Flushes the whole address space if an unmap was batched since the last such flush. The caller
+/// holds the page-table lock.
 pub fn flush_tlb_batched_pending(env: &mut impl Env, mm: MmId) {
     let pending = env.step(Site::FlushTlbBatchedPending, |w, _| {
         let mark = w.mms[mm.index()].batched;
@@ -110,13 +111,13 @@ pub fn flush_tlb_batched_pending(env: &mut impl Env, mm: MmId) {
         (looks && mark.pending != mark.flushed).then_some(mark)
     });
     let Some(seen) = pending else { return };
-    flush_tlb_mm_range(env, FlushRequest::whole(Site::FlushTlbBatchedPending, mm));
+    arch_flush_tlb_batched_pending(env, mm);
     env.step(Site::FlushTlbBatchedPending, |w, _| {
         let rule = w.policies.pending_mark;
         let mark = &mut w.mms[mm.index()].batched;
         match rule {
             PendingMark::Flag => *mark = BatchedMark::default(),
-            // A compare-and-swap: if another unmap came between, the mark stays.
+            // A compare-and-swap: if another unmap came in between, the mark stays.
             PendingMark::Counts if *mark == seen => mark.flushed = seen.pending,
             PendingMark::Counts => {}
         }

@@ -1,4 +1,5 @@
-//! Part of a mapping gets other flags, and so a mapping of its own, or becomes one with those beside it.
+//! Changes the flags of a part of a mapping. The part becomes a mapping of its own, or merges with
+//! its neighbours.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::Env;
@@ -8,11 +9,12 @@ use crate::machine::mm::Mm;
 use crate::machine::vma::Vma;
 use crate::site::Site;
 
-/// Changes the mappings in `range` for the function `site`, those that are not so already; whether there is no hole between them. The caller has
+/// Changes those mappings in `range` that do not have the wanted flags yet, on behalf of the
+/// function `site`. Returns whether the mappings cover the range without a hole. The caller holds
 /// `mmap_lock` for writing.
 ///
-/// Source: mm/madvise.c:madvise_walk_vmas, madvise_update_vma (5.10 to 7.3), fs/userfaultfd.c:userfaultfd_register (5.10, 6.1),
-/// mm/vma.c:vma_modify_flags (6.12, 7.3).
+/// Source: mm/madvise.c:madvise_walk_vmas, madvise_update_vma (5.10 to 7.3),
+/// fs/userfaultfd.c:userfaultfd_register (5.10, 6.1), mm/vma.c:vma_modify_flags (6.12, 7.3).
 pub fn change_flags(
     env: &mut impl Env,
     site: Site,
@@ -35,7 +37,7 @@ pub fn change_flags(
     covered && rest.is_empty()
 }
 
-/// Changes the mapping's part `part`.
+/// Changes the part `part` of its mapping.
 pub fn update(
     env: &mut impl Env,
     site: Site,

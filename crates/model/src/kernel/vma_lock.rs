@@ -1,11 +1,13 @@
-//! Per-VMA locks (6.4 and later): a fault locks the one mapping that it is about and leaves `mmap_lock` alone;
-//! who changes mappings, with `mmap_lock` held for writing, locks each for writing before it changes it.
+//! Per-VMA locks (6.4 and later). A fault locks only its own mapping and does not take `mmap_lock`.
+//! An operation that changes mappings holds `mmap_lock` for writing, and write-locks each mapping
+//! before it changes it.
 //!
-//! A mapping is write-locked until `mmap_lock` is given back or downgraded: until then a fault on it takes
-//! `mmap_lock`, and so waits for the whole call. Faults on mappings that the call has not come to go on.
+//! A mapping stays write-locked until `mmap_lock` is given back or downgraded. Until then a fault
+//! on it takes `mmap_lock`, and so waits for the whole call. Faults on mappings that the call has
+//! not reached yet go on.
 //!
-//! Source: mm/memory.c:lock_vma_under_rcu (6.12), mm/mmap_lock.c (6.18, 7.3), include/linux/mmap_lock.h:vma_start_write,
-//! vma_end_write_all.
+//! Source: mm/memory.c:lock_vma_under_rcu (6.12), mm/mmap_lock.c (6.18, 7.3),
+//! include/linux/mmap_lock.h:vma_start_write, vma_end_write_all.
 
 use crate::addr::{MmId, PageRange, Vpn};
 use crate::env::{Env, Lock};
@@ -15,13 +17,13 @@ use crate::policy::FaultLock;
 use crate::site::Site;
 use smallvec::SmallVec;
 
-/// Whether the kernel has them.
+/// Whether the kernel has per-VMA locks.
 pub fn per_vma(env: &impl Env) -> bool {
     env.policies().fault_lock == FaultLock::Vma
 }
 
-/// Locks the mapping of `page` for reading: not if nothing is mapped there, or if it is write-locked. Whoever
-/// has it gives back [`Lock::VmaOf`] that page.
+/// Locks the mapping of `page` for reading. Returns false if nothing is mapped there or the mapping
+/// is write-locked. The caller gives [`Lock::VmaOf`] that page back.
 pub fn lock_vma_under_rcu(env: &mut impl Env, mm: MmId, page: Vpn) -> bool {
     env.try_lock(Site::LockVmaUnderRcu, Lock::VmaOf(mm, page))
 }
@@ -33,7 +35,7 @@ pub fn vma_start_write(env: &mut impl Env, mm: MmId, pages: PageRange) {
     }
 }
 
-/// Locks every mapping that has pages in `range` for writing, in their order.
+/// Locks every mapping that has pages in `range` for writing, in address order.
 pub fn vmas_start_write(env: &mut impl Env, mm: MmId, range: PageRange) {
     if !per_vma(env) {
         return;
@@ -46,8 +48,8 @@ pub fn vmas_start_write(env: &mut impl Env, mm: MmId, range: PageRange) {
     vmas.into_iter().for_each(|vma| vma_start_write(env, mm, vma));
 }
 
-/// Locks for writing what a new mapping becomes, with those beside it that it becomes one with, and the one that
-/// it is a part of.
+/// Locks for writing the mapping that `new` becomes, with the neighbours that it merges with and
+/// the mapping that it is a part of.
 pub fn new_vma_start_write(env: &mut impl Env, mm: MmId, new: impl FnOnce(&Mm) -> Option<Vma>) {
     if !per_vma(env) {
         return;

@@ -1,12 +1,15 @@
-//! Writeback: what was stored to shared mappings is written to where it came from.
+//! Writeback: writes stores to shared mappings back to the file that was mapped.
 //!
-//! A folio is written as a whole, also where a part of it is asked for. Before, each mapping of each of its pages loses the right to store and
-//! the dirty bit, and is flushed: the next store to the page faults and says that the folio is dirty again ([`super::fault::file::wp_page_shared`]). [`msync`] and [`fsync`] do so for the caller; the
-//! kernel's own threads do it at any time, which tests write as `writeback`, of shared anonymous memory, too, which kernels write to swap
-//! alone.
+//! A folio is written as a whole, even if only a part of it is requested. Before the write, each
+//! mapping of each of its pages loses the right to store and the dirty bit, with a flush. The next
+//! store to the page faults, and marks the folio dirty again
+//! ([`super::fault::file::wp_page_shared`]). [`msync`] and [`fsync`] write for the caller. The
+//! kernel's own threads write at any time; tests express that as `writeback`. That operation also
+//! writes shared anonymous memory, which kernels write only to swap.
 //!
-//! Source: mm/msync.c; fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean,
-//! page_vma_mkclean_one (5.10 to 7.3).
+//! Source: mm/msync.c; fs/ext4/inode.c:mpage_prepare_extent_to_map;
+//! mm/page-writeback.c:folio_clear_dirty_for_io, mm/rmap.c:folio_mkclean, page_vma_mkclean_one
+//! (5.10 to 7.3).
 
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, ProcessId};
 use crate::backing::NamedFile;
@@ -24,8 +27,8 @@ use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use std::ops::Range;
 
-/// `msync` with `MS_SYNC`: mapping by mapping, of those that are shared and of a file on a disk, what is dirty is written. `mmap_lock` is not held
-/// meanwhile.
+/// `msync` with `MS_SYNC`: writes the dirty pages of each mapping that is shared and maps a file on
+/// a disk. `mmap_lock` is not held during a write.
 pub fn msync(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     let (mut rest, mut covered) = (range, true);
     while !rest.is_empty() {
@@ -49,13 +52,15 @@ pub fn msync(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno
     }
 }
 
-/// Writes what is dirty of the shared memory that `mm` has mapped at `range`. Whoever writes pages of a file on a disk empties its CPU's LRU batches
-/// when it lets go of the first ones.
+/// Writes the dirty pages of the shared memory that `mm` maps at `range`. The writer of a file's
+/// pages on a disk empties its CPU's LRU batches when it releases the first ones.
 ///
-/// Source: fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/swap.c:__pagevec_release (5.10), __folio_batch_release (6.12).
+/// Source: fs/ext4/inode.c:mpage_prepare_extent_to_map; mm/swap.c:__pagevec_release (5.10),
+/// __folio_batch_release (6.12).
 pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
     let (frames, on_disk) = env.step(Site::FolioClearDirtyForIo, |w, at| {
-        // Of files on disks those that are known to be dirty are looked for: a PTE is not without the page (PAGECACHE_TAG_DIRTY).
+        // For a file on a disk, take only pages that are known to be dirty: a PTE is not dirty
+        // unless the page is (PAGECACHE_TAG_DIRTY).
         let knows = |page| w.mms[mm.index()].vma(page).is_some_and(|vma| vma.tells_file_system());
         let is_dirty = |page, frame| !knows(page) || w.frames.flags(frame).has(FrameFlags::DIRTY);
         let frames = range.iter().filter_map(|page| {
@@ -70,7 +75,7 @@ pub fn writeback(env: &mut impl Env, mm: MmId, range: PageRange) {
     write_folios(env, frames, on_disk);
 }
 
-/// `fsync`: all that is dirty of the file is written, if it is on a disk.
+/// `fsync`: writes all dirty pages of the file, if it is on a disk.
 ///
 /// Source: fs/sync.c:vfs_fsync_range; fs/ext4/fsync.c:ext4_sync_file (5.10 to 7.3).
 pub fn fsync(env: &mut impl Env, file: NamedFile) -> Result<(), Errno> {
@@ -82,7 +87,8 @@ pub fn fsync(env: &mut impl Env, file: NamedFile) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes those pages of a file on a disk that are known to be dirty, whether or not they are mapped.
+/// Writes those of `pages` that are known to be dirty, whether or not they are mapped. The file is
+/// on a disk.
 pub fn write_file_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     let frames = env.step(Site::FolioClearDirtyForIo, |w, at| {
         let frames = pages.clone().filter_map(|index| w.objects.page(file, index));
@@ -95,14 +101,15 @@ pub fn write_file_pages(env: &mut impl Env, file: ObjectId, pages: Range<u64>) {
     write_folios(env, frames, any);
 }
 
-/// The folios of these pages, which are in order, each once.
+/// The folios of these pages, each once. The pages are in order.
 fn folios<M: Mode>(w: &World<M>, pages: impl Iterator<Item = Pfn>) -> FolioList {
     let mut folios: FolioList = pages.map(|page| w.frames.folio(page).0).collect();
     folios.dedup();
     folios
 }
 
-/// Writes these folios, to which the caller has references, and gives them back; whoever looked for them in a file on a disk empties its batches.
+/// Writes these folios and drops the caller's references to them. `drains`: they were found in a
+/// file on a disk, and the CPU's LRU batches are emptied.
 fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
     let mut wanted = FolioList::new();
     for frame in frames {
@@ -118,7 +125,7 @@ fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
     if drains {
         lru_add_drain(env);
     }
-    // All are written at once, and that ends last.
+    // All writes start together, and these end last.
     for frame in wanted {
         env.step(Site::FolioEndWriteback, |w, at| {
             end_writeback(w, at, frame);
@@ -127,8 +134,9 @@ fn write_folios(env: &mut impl Env, frames: FolioList, drains: bool) {
     }
 }
 
-/// One folio, which is locked: what the PTEs of its pages knew is the folio's first, page by page with a flush for each. Nobody looks for those of
-/// one that does not count as mapped. Whether it was written and reclaim waits for that.
+/// Writes one locked folio. First, each dirty PTE of its pages loses its rights, with a flush, and
+/// the folio is marked dirty instead. The kernel skips that if the folio counts as not mapped.
+/// Returns whether the folio was written and reclaim waits for that.
 fn write_folio(env: &mut impl Env, frame: Pfn) -> bool {
     let mut cleaned = false;
     let passes_over = env.policies().mutant == Mutant::MkcleanSkipsChild;
@@ -158,8 +166,9 @@ fn write_folio(env: &mut impl Env, frame: Pfn) -> bool {
     })
 }
 
-/// One mapping; whether a store may have gone through it. What may not be accessed was flushed when that was taken away, or will be by whoever
-/// does.
+/// Cleans one mapping of the page. Returns whether a store may have gone through it. A PTE that
+/// forbids access needs no flush here: the operation that took the access away has flushed it, or
+/// will.
 fn page_mkclean_one(env: &mut impl Env, frame: Pfn, place: Place) -> bool {
     let (site, (mm, page)) = (Site::PageMkcleanOne, place);
     let found = page_vma_mapped_walk(env, site, frame, place, |w, at, pte| {

@@ -1,4 +1,4 @@
-//! Taking translations away: `zap_pte_range`, `free_pgtables`.
+//! Removes translations (`zap_pte_range`) and page tables (`free_pgtables`).
 
 use crate::addr::{PageRange, Pfn, Vpn};
 use crate::arch::Arch;
@@ -31,25 +31,26 @@ pub fn by_table(arch: &Arch, range: PageRange) -> impl Iterator<Item = PageRange
     })
 }
 
-/// Which translations go.
+/// Which translations are removed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Zap {
-    /// All of them, since the mapping goes.
+    /// All of them: the mapping goes.
     Mapping,
-    /// All of them but guards, and tables that get empty: `MADV_DONTNEED`.
+    /// All except guards, and the tables that become empty: `MADV_DONTNEED`.
     Advice,
-    /// All of them but guards: something else comes in their place, or the file ends there.
+    /// All except guards: something else takes their place, or the file ends there.
     Pages,
-    /// Those of the file's pages, or of one folio, since they leave the file; copies stay. (With one folio go guards
-    /// in its place: mm/memory.c:unmap_mapping_folio.)
+    /// Those of a file's pages, or of one of its folios, because these leave the file. Copies stay.
+    /// (With a single folio, guards in its place go as well: mm/memory.c:unmap_mapping_folio.)
     File {
-        /// The folio.
+        /// The only folio to remove; `None`: all pages of the file.
         only: Option<Pfn>,
     },
 }
 
 impl Zap {
-    /// Whether what userfaultfd protects is protected no more, in files as well (`ZAP_FLAG_DROP_MARKER`).
+    /// Whether userfaultfd's protection goes as well, even on pages of files
+    /// (`ZAP_FLAG_DROP_MARKER`).
     const fn drops_markers(self) -> bool {
         match self {
             Zap::Mapping | Zap::File { only: Some(_) } => true,
@@ -84,7 +85,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
         let mut full = false;
         let mut dirty = false;
         let together = takes_runs(env);
-        // How many pages follow that are taken together with the last one.
+        // The number of following pages that are taken together with the last one.
         let mut follow = 0;
         for page in part.iter() {
             part.start = page.add(1);
@@ -122,13 +123,13 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
                 break;
             }
         }
-        // Nobody is to dirty a shared page that is unmapped and may be written out.
+        // Nobody may dirty a shared page that is unmapped and may be written out.
         if full || dirty {
             gather.flush_tlb(env, Site::TlbFlushMmu);
             gather.flush_rmaps(env);
         }
         pte_unmap_unlock(env, mm, table);
-        // 2. Full: free what was collected and come back for the rest.
+        // 2. The gather is full: free what was collected, and come back for the rest.
         if !full && !dirty {
             return;
         }
@@ -139,26 +140,28 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
     }
 }
 
-/// Whether pages of a large folio that follow each other are taken together, whatever may be done with them ([`ZAPPED_ALIKE`]).
+/// Whether adjacent pages of a large folio are taken together, even if they differ in rights
+/// ([`ZAPPED_ALIKE`]).
 ///
 /// Source: mm/memory.c:zap_present_ptes, mm/internal.h:folio_pte_batch (6.12, 7.2; not in 6.1).
 fn takes_runs(env: &mut impl Env) -> bool {
     env.config().large_folios && env.policies().gather_batch == GatherBatch::LeaveOne
 }
 
-/// What pages of a run may differ in.
+/// The flags in which pages of a run may differ.
 const ZAPPED_ALIKE: PteFlags = PteFlags::WRITABLE.and(PteFlags::SOFT_DIRTY);
 
-/// What a zapped PTE held.
+/// The contents of a zapped PTE.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Zapped {
     /// Nothing that a TLB could hold.
     Nothing,
     /// A translation without a page of its own.
     Special,
-    /// A page, to be freed after the flush; whether there has to be one.
+    /// A page, to be freed after the flush, and whether the flush is necessary.
     Page(Pfn, bool),
-    /// A page of a file or of shared memory; whether it was dirty, and still counts as mapped.
+    /// A page of a file or of shared memory. `was_dirty`: its PTE was dirty. `mapped`: it still
+    /// counts as mapped.
     File { frame: Pfn, was_dirty: bool, mapped: bool },
 }
 
@@ -168,7 +171,8 @@ impl Learnt for Zapped {
     }
 }
 
-/// `run`: with how many pages it begins that are taken together; 0 if they began before it.
+/// Zaps one PTE. `run`: the number of pages, from this one on, that are taken together; 0 if their
+/// run began before it.
 fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap, run: u64) -> Zapped {
     let pte = w.pte(mm, page);
     if pte.is_none() || !should_zap(w, (mm, page), pte, zap) {
@@ -203,13 +207,16 @@ fn zap_pte<M: Mode>(w: &mut World<M>, at: At, (mm, page): Place, zap: Zap, run: 
             free_swap_and_cache(w, at, swap.slot);
             Zapped::Nothing
         }
-        // A page on its way to another frame is not mapped meanwhile, and what is remembered of none goes.
+        // A migration entry maps no page, and what a marker remembers goes.
         Pte::None | Pte::Table(_) | Pte::Migration(_) | Pte::Marker(_) => Zapped::Nothing,
     }
 }
 
-/// Source: mm/memory.c:should_zap_page, should_zap_cows (5.10: details->check_mapping); zap_drop_markers (7.3): guards go
-/// with their mapping only, and what userfaultfd protects where a file has no page as well.
+/// Whether the zap removes this entry.
+///
+/// Source: mm/memory.c:should_zap_page, should_zap_cows (5.10: details->check_mapping);
+/// zap_drop_markers (7.3): guards go only with their mapping, and so does userfaultfd's protection
+/// of a file's missing page.
 fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
     let stays = match pte {
         Pte::Marker(marker) if marker.is_guard() => true,
@@ -226,15 +233,17 @@ fn should_zap<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
     of_file.is_some_and(|pte| only.is_none_or(|folio| folio == w.frames.folio(pte.pfn).0))
 }
 
-/// Whether a marker is left of an entry that userfaultfd protects, since the file may have the page still. With its mapping the protection goes as
-/// well, and with one page that is looked for by itself.
+/// Whether a marker replaces an entry that userfaultfd protects, because the file may still have
+/// the page. No marker is left if the whole mapping goes, or if only one folio is unmapped.
 ///
-/// Source: mm/memory.c:zap_install_uffd_wp_if_needed, zap_drop_file_uffd_wp (6.1, 6.12; zap_drop_markers in 7.2).
+/// Source: mm/memory.c:zap_install_uffd_wp_if_needed, zap_drop_file_uffd_wp (6.1, 6.12;
+/// zap_drop_markers in 7.2).
 fn keeps_protection<M: Mode>(w: &World<M>, place: Place, pte: Pte, zap: Zap) -> bool {
     !zap.drops_markers() && marks_protection(w, place, pte)
 }
 
-/// Whether an entry of a file or of shared memory that goes, while the file may have the page still, leaves a marker of its protection.
+/// Whether an entry of a file or of shared memory leaves a marker of its protection when it is
+/// removed while the file may still have the page.
 ///
 /// Source: include/linux/mm_inline.h:pte_install_uffd_wp_if_needed (6.1 to 7.2).
 pub fn marks_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte) -> bool {
@@ -244,7 +253,8 @@ pub fn marks_protection<M: Mode>(w: &World<M>, (mm, page): Place, pte: Pte) -> b
     pte.uffd_wp() && !forgets && w.mms[mm.index()].vma(page).is_some_and(marks)
 }
 
-/// What the PTE knew of the page is the page's now. Whether it was used is said once of those that are taken together.
+/// Moves the PTE's dirty and accessed bits to the folio. A run of pages that are taken together
+/// marks its folio as used once.
 ///
 /// Source: mm/memory.c:zap_pte_range (5.10, 6.1), zap_present_folio_ptes (6.12, 7.3).
 fn zap_file_page<M: Mode>(
@@ -271,8 +281,8 @@ fn zap_file_page<M: Mode>(
     Zapped::File { frame, was_dirty, mapped }
 }
 
-/// Frees the table if nobody set a PTE in it meanwhile (mm/memory.c:zap_pte_table_if_empty,
-/// 7.3).
+/// Frees the table if nobody has set a PTE in it in the meantime
+/// (mm/memory.c:zap_pte_table_if_empty, 7.3).
 fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
     let mm = gather.mm();
     let freed = pte_offset_map_lock(env, Site::FreePgtables, mm, start, |w, at| {
@@ -286,11 +296,12 @@ fn free_empty_table(env: &mut impl Env, gather: &mut Gather, start: Vpn) {
     }
 }
 
-/// Levels of which a table can be a scenario's own: one of the fourth level spans 256 TiB, and the
-/// process's program and stack with it.
+/// The levels at which a table can belong to a scenario alone. A table of the fourth level spans
+/// 256 TiB, including the process's program and stack.
 const OWN_LEVELS: u32 = 3;
 
-/// The numbers of the spans of so many pages that the mappings, in order, lie in: each once.
+/// The numbers of the spans (of `span` pages each) that the mappings lie in, each once. The
+/// mappings are in order.
 fn spans(vmas: &[PageRange], span: u64) -> impl Iterator<Item = u64> + use<'_> {
     let mut next = 0;
     vmas.iter().flat_map(move |vma| {
@@ -300,11 +311,11 @@ fn spans(vmas: &[PageRange], span: u64) -> impl Iterator<Item = u64> + use<'_> {
     })
 }
 
-/// Frees the page tables under the mappings `vmas`, in order, that no other mapping can use: those whose span
-/// holds no page below `floor` or from `ceiling` on.
+/// Frees the page tables under the mappings `vmas` (in order) that no other mapping can use: those
+/// whose span holds no page below `floor` or from `ceiling` on.
 ///
-/// A folded level is never found empty and therefore "freed" each time, even if nothing was ever
-/// mapped there.
+/// A folded level is never found empty. So it is "freed" each time, even if nothing was ever mapped
+/// there.
 ///
 /// Source: mm/memory.c:free_pgd_range, free_p4d_range; arch/x86/include/asm/pgtable.h:pgd_none
 /// (5.10 to 7.3).

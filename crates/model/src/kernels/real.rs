@@ -1,29 +1,33 @@
-//! Which row stands for a real kernel: by its release, its processor and its settings.
+//! The row for a real kernel, chosen by its release, processor and settings.
 
 use super::{KernelRow, ROWS, Row, stable};
 use crate::arch::{ARM64, ARM64_A72};
 use crate::program::{Mthp, MthpMode, Program, ThpMode};
 use std::collections::BTreeMap;
 
-/// By this name the environment says how the processor holds huge pages, where that was tried.
+/// The key of the environment that says how the processor caches huge pages, if that was measured.
 pub const HUGE_TLB: &str = "cpu.huge-tlb";
-/// As translations of single pages, some at least.
+/// The value of [`HUGE_TLB`] for a processor that caches at least some huge pages as translations
+/// of single pages.
 pub const PIECES: &str = "pieces";
 
-/// By this name the environment says what a kernel has beyond its release, as a row's name has it behind the release:
-/// `+pending-cleared`, `,reuse=mapcount`.
+/// The key of the environment that says what a kernel has beyond its release, in the syntax of a
+/// row's name: `+pending-cleared`, `,reuse=mapcount`.
 pub const CHANGE: &str = "kernel.change";
-/// By this name the environment says which patches a kernel has that no row is known to have, if no row was named for it.
+/// The key of the environment that lists a kernel's patches for which no row is known. It is set if
+/// no row was named for the kernel.
 pub const NOT_MODELLED: &str = "kernel.not-modelled";
 
 impl KernelRow {
-    /// The row for a real kernel, its processor and its settings, and whether it is the kernel's own.
+    /// The row for a real kernel, its processor and its settings, and whether the row describes
+    /// this very kernel.
     pub fn of_real(release: &str, environment: &BTreeMap<String, String>) -> (KernelRow, bool) {
         KernelRow::held_against(None, release, environment)
     }
 
-    /// The row that a real kernel is held against, and whether it is its own: the one that was named for it, which is then
-    /// taken for its own, else that of its release, with what the environment says that the kernel has beyond it ([`CHANGE`]).
+    /// The row that a real kernel is compared with, and whether it describes this very kernel. A
+    /// `named` row counts as the kernel's own. Otherwise it is the row of the kernel's release,
+    /// with what the environment says that the kernel has beyond it ([`CHANGE`]).
     pub fn held_against(
         named: Option<&KernelRow>,
         release: &str,
@@ -42,20 +46,21 @@ impl KernelRow {
         (row.on_machine(environment), own_row)
     }
 
-    /// The row with what a kernel has beyond its release; the row itself, if it cannot have that.
+    /// The row with what a kernel has beyond its release; the unchanged row if it cannot have that.
     #[must_use]
     pub fn with_change(self, change: &str) -> KernelRow {
         KernelRow::parse(&format!("{}{change}", self.name)).unwrap_or(self)
     }
 
-    /// The row with what the machine decides, unless its name says otherwise.
+    /// The row with the properties that the machine decides, unless the row's name sets them.
     fn on_machine(self, environment: &BTreeMap<String, String>) -> KernelRow {
         let says = |name, value| environment.get(name).is_some_and(|found| found == value);
         let named = self.name.clone();
         let open = |option: &str| !named.split(',').any(|part| part.starts_with(option));
         let mut row = self;
         if says("machine", "aarch64") {
-            // Of QEMU's two processors; whether the bits are set by hardware is nowhere to be read.
+            // QEMU has two processors. No file says whether the hardware sets the accessed and the
+            // dirty bit.
             let part = environment.get("cpu.CPU-part").map(String::as_str);
             row = row.on_arm64(if part == Some("0xd08") { "cortex-a72" } else { "max" });
         } else if open("la57=") {
@@ -72,8 +77,9 @@ impl KernelRow {
         row
     }
 
-    /// The row with the machine's own setting of huge pages, `6.12,thp=always`, for a scenario that asks for none; and with how its
-    /// processor holds them, for one that can have any.
+    /// The row for a scenario on this machine. If the scenario does not set huge pages, the row has
+    /// the machine's own setting (`6.12,thp=always`). If the scenario can have huge pages, the row
+    /// says how the processor caches them.
     #[must_use]
     pub fn for_scenario(
         mut self,
@@ -101,7 +107,7 @@ impl KernelRow {
         self
     }
 
-    /// The row on a processor with 5-level page tables, `6.12,la57=on`, or without.
+    /// The row on a processor with 5-level page tables (`6.12,la57=on`) or without them.
     fn on_la57(mut self, la57: bool) -> KernelRow {
         if la57 && !self.config.la57 {
             self.name += ",la57=on";
@@ -140,29 +146,32 @@ impl KernelRow {
         self
     }
 
-    /// The row for a release like `6.18.44-amd64`, and whether it is the kernel's own. Debian's releases of 5.10 and 6.1
-    /// do not say which stable release they are (`6.1.0-56-amd64`).
+    /// The row for a release like `6.18.44-amd64`, and whether it describes this very kernel. A
+    /// release that names no stable release counts as the newest of its series: `6.12/arm64`, the
+    /// target of a kernel that is not booted yet, and `6.1.0-56-amd64`, in which Debian writes 0.
     pub fn of_release(release: &str) -> (KernelRow, bool) {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        let (major, minor, patch) = (next(), next(), next());
+        let mut next = || numbers.next().and_then(|number| number.parse().ok());
+        let (major, minor) = (next().unwrap_or(0), next().unwrap_or(0));
+        let stable = next().filter(|patch| *patch != 0 || !release.contains('-'));
         let (row, own) = nearest((major, minor));
-        // Debian's name of its builds of 5.10 and 6.1 has a 0 in place of the stable release: these are the newest.
-        let unsaid = patch == 0 && release.contains('-');
-        if !own || unsaid || stable::is_newest(row.release, patch) {
-            return (KernelRow::from_table(row, None), own);
+        match stable {
+            Some(patch) if own && !stable::is_newest(row.release, patch) => {
+                (KernelRow::of_patch(row, patch), own)
+            }
+            _ => (KernelRow::from_table(row, None), own),
         }
-        (KernelRow::of_patch(row, patch), own)
     }
 
-    /// The row of release `major.minor`, or the nearest older one (the oldest, if none is older).
+    /// The row of release `major.minor`, or the nearest older one (the oldest row if none is
+    /// older), and whether the release has this row of its own.
     pub fn nearest(major: u32, minor: u32) -> (KernelRow, bool) {
         let (row, own) = nearest((major, minor));
         (KernelRow::from_table(row, None), own)
     }
 }
 
-/// The modes of large folios that the machine has, by size.
+/// The machine's modes of large folios, by size.
 fn own_sizes(environment: &BTreeMap<String, String>) -> Mthp {
     Mthp::SIZES.into_iter().fold(Mthp::default(), |sizes, size| {
         let own = size.strip_suffix("KiB").and_then(|kib| environment.get(&format!("thp.{kib}kB")));
@@ -171,7 +180,8 @@ fn own_sizes(environment: &BTreeMap<String, String>) -> Mthp {
     })
 }
 
-/// The table's row of a release, or the nearest older one (the oldest, if none is older); whether it is its own.
+/// The table's row of a release, or the nearest older one (the oldest if none is older), and
+/// whether the release has this row of its own.
 fn nearest(release: (u32, u32)) -> (&'static Row, bool) {
     let row = ROWS.iter().rev().find(|row| row.release <= release).unwrap_or(&ROWS[0]);
     (row, row.release == release)
@@ -266,13 +276,14 @@ mod tests {
         assert_eq!(row.policies, KernelRow::parse("5.10,reuse=mapcount").unwrap().policies);
         let arm64 = [(CHANGE, "+fork-young"), ("machine", "aarch64"), ("cpu.CPU-part", "0xd08")];
         assert_eq!(of("6.12.118", &arm64).0.name, "6.12/arm64+fork-young,cpu=cortex-a72");
-        // No row of its own: the nearest one stays what it is. A row that was named is nobody else's.
+        // 6.13 has no row of its own, so the change does not apply to the nearest row. A named row
+        // is not changed either.
         assert_eq!(of("6.13.1", &cleared).0.name, "6.12");
         let named = KernelRow::parse("6.12").unwrap();
         let environment = BTreeMap::from([(CHANGE.to_owned(), "+pending-cleared".to_owned())]);
         let (row, _) = KernelRow::held_against(Some(&named), "6.12.118", &environment);
         assert_eq!(row.policies, named.policies);
-        // What the row cannot have it has not.
+        // A change that the row cannot have is ignored.
         assert_eq!(of("6.12.118", &[(CHANGE, "+nothing")]).0.name, "6.12");
     }
 
@@ -294,5 +305,9 @@ mod tests {
         assert_eq!(of("7.2.12").0, "7.2");
         assert_eq!(of("6.1.0-56-cloud-amd64").0, "6.1");
         assert_eq!(of("5.10.0-46-amd64").0, "5.10");
+        // The targets of kernels that are not booted yet name the series alone.
+        assert_eq!(of("6.12/arm64"), newest);
+        assert_eq!(of("6.12"), newest);
+        assert_eq!(of("7.3").0, "7.3");
     }
 }

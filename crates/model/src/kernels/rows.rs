@@ -1,5 +1,5 @@
-//! What each series does since its first release: of the policies those that changed since the one before. What a stable release changed
-//! is in stable.rs.
+//! The policies of each series. Each row lists only the policies that changed since the row before.
+//! stable.rs has the changes in stable releases.
 
 use crate::policy::*;
 
@@ -24,6 +24,7 @@ pub(super) const V5_8: Policies = Policies {
     defer_flush: DeferFlush::Never,
     defer_if: DeferIf::Clean,
     defer_free: DeferFree::Kept,
+    defer_cpus: DeferCpus::Remaining,
     defer_upgrade: DeferUpgrade::WriteFault,
     defer_file: DeferFile::Nowhere,
     memory_tiers: MemoryTiers::ByDevice,
@@ -31,6 +32,7 @@ pub(super) const V5_8: Policies = Policies {
     hint_write: HintWrite::Saved,
     hint_fault: HintFault::MapsFirst,
     move_hole: MoveHole::Efault,
+    shootdown: Shootdown::Interrupts,
     huge_cold: HugeCold::Invalidate,
     huge_unprotect: HugeUnprotect::IfChanged,
     advise_large: AdviseLarge::Split,
@@ -99,6 +101,7 @@ pub(super) const V5_8: Policies = Policies {
     arm64_whole: Arm64Whole::Once,
     arm64_va: Arm64Va::Bits48,
     arm64_unmap: Arm64Unmap::Waited,
+    arm64_pending: Arm64Pending::Flush,
     prefault: Prefault::Young,
     punch_dirty: PunchDirty::Written,
     fork_pinned: ForkPinned::Share,
@@ -215,6 +218,7 @@ pub(super) const V6_12: Policies = Policies {
     arm64_whole: Arm64Whole::Twice,
     arm64_va: Arm64Va::Bits52,
     arm64_unmap: Arm64Unmap::Unwaited,
+    arm64_pending: Arm64Pending::Dsb,
     punch_dirty: PunchDirty::Dropped,
     zero_swap: ZeroSwap::Skip,
     fork_batch: ForkBatch::Run,
@@ -227,8 +231,9 @@ pub(super) const V6_12: Policies = Policies {
     ..V6_1
 };
 
-// Debian's archive has none of 6.13 to 6.15: these changed somewhere up to 6.16.
+// Debian's archive has no 6.13 to 6.15, so these policies changed at some point up to 6.16.
 pub(super) const V6_16: Policies = Policies {
+    arm64_pending: Arm64Pending::Flush,
     cold_batch: ColdBatch::NotOldest,
     huge_zero_write: HugeZeroWrite::Huge,
     large_shared: LargeShared::Known,
@@ -266,7 +271,7 @@ pub(super) const V6_18: Policies = Policies {
     ..V6_17
 };
 
-// Nor has it 6.19 to 7.1.
+// Debian's archive has no 6.19 to 7.1 either.
 pub(super) const V7_2: Policies = Policies {
     arm64_limit: Arm64Limit::WithRanges,
     scan_holes: ScanHoles::Written,

@@ -5,24 +5,25 @@ use super::nodes::SharedNodes;
 use super::room::Room;
 use crate::addr::{NodeId, Pfn};
 
-/// Free frames by node.
+/// The free frames of each node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ByNode {
     nodes: SharedNodes,
     free: Vec<Vec<Pfn>>,
-    /// Frames that were passed over and do not exist: their node is smaller.
+    /// The number of frame numbers that were passed over and do not exist, because their node is
+    /// smaller.
     missing: u64,
 }
 
 impl ByNode {
-    /// The frames of several nodes; none of one.
+    /// The empty lists of several nodes; `None` for one node.
     pub fn new(nodes: &SharedNodes) -> Option<Box<ByNode>> {
         let free = vec![Vec::new(); nodes.count()];
         let by_node = ByNode { nodes: nodes.clone(), free, missing: 0 };
         (nodes.count() > 1).then(|| Box::new(by_node))
     }
 
-    /// The frame is free, if it exists.
+    /// Adds a free frame, if the frame exists.
     pub fn push(&mut self, frame: Pfn) {
         match self.nodes.exists(frame) {
             true => self.free[self.nodes.of_frame(frame).index()].push(frame),
@@ -30,25 +31,25 @@ impl ByNode {
         }
     }
 
-    /// How many frames of the node are not in use, where those up to `end` have numbers.
+    /// The number of unused frames of the node, if frame numbers up to `end` have been assigned.
     pub fn free_on(&self, node: NodeId, end: u64) -> u64 {
         let (block, count) = (1 << self.nodes.block(), self.nodes.count() as u64);
         let (rounds, rest) = (end / block / count, end % (block * count));
         let numbered = rounds * block + rest.saturating_sub(node.index() as u64 * block).min(block);
-        // The zero page is a frame of node 0 beside its own.
+        // The zero page is one frame of node 0 in addition to the node's own.
         let own = u64::from(self.nodes.frames(node)) + u64::from(node == NodeId(0));
         let free = self.free[node.index()].len() as u64;
         own - numbered.min(own) + free
     }
 
-    /// Frames that are not in use, existing or not, of those that have a number.
+    /// The number of unused frame numbers below the end, including those that do not exist.
     pub fn unused(&self) -> u64 {
         self.free.iter().map(|free| free.len() as u64).sum::<u64>() + self.missing
     }
 }
 
 impl Frames {
-    /// As [`Frames::next_free`], on this node of several.
+    /// Like [`Frames::next_free`], on one node of several.
     pub(super) fn next_free_on(&mut self, node: NodeId, room: &Room) -> Option<Pfn> {
         let free = &mut self.by_node.as_mut()?.free[node.index()];
         free.pop().or_else(|| self.grow_on(node, 1, room)).or_else(|| {
@@ -57,7 +58,7 @@ impl Frames {
         })
     }
 
-    /// As [`Frames::next_free_run`], on this node of several.
+    /// Like [`Frames::next_free_run`], on one node of several.
     pub(super) fn next_free_run_on(&mut self, node: NodeId, order: u8, room: &Room) -> Option<Pfn> {
         let fits =
             |frames: &Frames, (head, of): (Pfn, u8)| of == order && frames.node(head) == Some(node);
@@ -74,12 +75,12 @@ impl Frames {
         self.by_node.as_ref().map(|by_node| by_node.nodes.of_frame(frame))
     }
 
-    /// So many frames side by side on the node that were never used, beginning at a multiple of
-    /// their number. Those before them are free for others.
+    /// Adds `frames` frames side by side on the node, which were never used before. They begin at a
+    /// multiple of their number. The frames that are passed over become free.
     fn grow_on(&mut self, node: NodeId, frames: u32, room: &Room) -> Option<Pfn> {
         let nodes = self.by_node.as_ref()?.nodes.clone();
         let (start, run) = (self.stored.len() as u32, frames as usize);
-        // In one round each node has a block.
+        // Each node has one block in a round of blocks.
         let mut first = start.next_multiple_of(frames);
         while nodes.of_frame(Pfn(first)) != node {
             first = first.checked_add(frames)?;
@@ -141,7 +142,7 @@ mod tests {
         };
         let far: Vec<Pfn> = std::iter::from_fn(|| on(&mut frames, 1)).collect();
         assert_eq!(far, [Pfn(4), Pfn(12), Pfn(20)]);
-        // Block 0 has the zero page: one block of node 0 is whole.
+        // Block 0 has the zero page, so only one block of node 0 is complete.
         assert_eq!((on(&mut frames, 0), on(&mut frames, 0)), (Some(Pfn(8)), None));
         frames.release(Pfn(12));
         let singles: Vec<Pfn> = std::iter::from_fn(|| single(&mut frames, 1)).collect();

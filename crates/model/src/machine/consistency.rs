@@ -1,5 +1,5 @@
-//! Does the model agree with itself? Page tables against mappings, counts against page tables, swap
-//! slots against swap PTEs, and nothing that a thread was to finish is left open.
+//! Checks that the model agrees with itself: page tables with mappings, counts with page tables,
+//! swap slots with swap PTEs, and that no thread has left work unfinished.
 
 use super::frames::FrameFlags;
 use super::mm::Mm;
@@ -9,8 +9,9 @@ use crate::addr::Vpn;
 use crate::program::Prot;
 use crate::pte::{MigrationPte, MigrationRight, Pte};
 
-/// What is wrong, if anything, when no thread is inside the kernel: every frame's mappings and
-/// references must be accounted for, every swap slot's names, and every flush that was put off.
+/// The first contradiction, if there is one. It is for moments when no thread is inside the kernel.
+/// The mappings and references of every frame, the references to every swap slot, and every
+/// deferred flush must be accounted for.
 pub fn contradiction<M: Mode>(w: &World<M>) -> Option<String> {
     if w.tlbs.contradicts_itself() {
         return Some("two ways to tell what a CPU may hold give different answers".to_owned());
@@ -18,25 +19,25 @@ pub fn contradiction<M: Mode>(w: &World<M>) -> Option<String> {
     unfinished(w).or_else(|| miscounted(w))
 }
 
-/// A gather that nobody closed, or a flush that was put off and forgotten.
+/// A gather that is still open, or a deferred flush that was forgotten.
 fn unfinished<M: Mode>(w: &World<M>) -> Option<String> {
     let mut spaces = w.spaces().map(|mm| &w.mms[mm.index()]);
     if spaces.clone().any(|mm| mm.open_gathers != 0) {
         return Some("a gather is still open".to_owned());
     }
     if spaces.clone().any(|mm| mm.has_detached()) {
-        return Some("a mapping that is gone is still found".to_owned());
+        return Some("a mapping that was removed is still found".to_owned());
     }
     let huge = |mm: &Mm| mm.table.huge_entries().count();
     if spaces.any(|mm| mm.deposited as usize != huge(mm)) {
-        return Some("there are not as many page tables put by as huge pages".to_owned());
+        return Some("the number of deposited page tables is not that of huge pages".to_owned());
     }
     let owes = |task: &Task| task.unmap_batch.flush_required || task.deferring.is_some();
     let forgot = w.tasks.iter().any(|task| owes(task));
     forgot.then(|| "a thread has not flushed what it unmapped".to_owned())
 }
 
-/// A PTE outside all mappings, or one that grants what its mapping does not.
+/// A PTE outside all mappings, or one that grants more than its mapping.
 fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
     let Some(vma) = mm.vma(page) else {
         return Some(format!("the PTE of {page} is set, but nothing is mapped there"));
@@ -64,8 +65,8 @@ fn misplaced(mm: &Mm, page: Vpn, pte: Pte) -> Option<String> {
 }
 
 fn miscounted<M: Mode>(w: &World<M>) -> Option<String> {
-    // By frame: what maps it, and what refers to the folio that begins with it. By slot: what names
-    // it.
+    // By frame: the mappings of it, and the references to the folio that begins with it. By slot:
+    // the references to it.
     let (mut maps, mut held) = (vec![0u32; w.frames.end()], vec![0u32; w.frames.end()]);
     let mut named = vec![0u32; w.swap.slots()];
     let entries = w.spaces().flat_map(|mm| {

@@ -1,17 +1,17 @@
-//! A CPU: which address space it has loaded, under which identifiers, who runs on it.
+//! A CPU: its loaded address space, its address-space identifiers, and the thread that runs on it.
 
 use super::lockless::Walk;
 use crate::addr::{MmId, Pfn, ThreadId};
 
-/// The kernel's own address space, which idle CPUs and kernel threads may run in.
+/// The kernel's own address space, in which idle CPUs and kernel threads may run.
 pub const INIT_MM: MmId = MmId(0);
 
 /// An address-space identifier slot (`cpu_tlbstate.ctxs[]`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AsidSlot {
-    /// The address space it stands for.
+    /// The address space that has the slot.
     pub mm: Option<MmId>,
-    /// The generation up to which it was flushed.
+    /// The TLB generation up to which the slot was flushed.
     pub tlb_gen: u64,
 }
 
@@ -20,33 +20,34 @@ pub struct AsidSlot {
 pub struct Cpu {
     /// The address space in CR3.
     pub loaded: MmId,
-    /// It runs the kernel only and may skip flushes (`is_lazy`).
+    /// Whether the CPU runs only the kernel and may skip flushes (`is_lazy`).
     pub lazy: bool,
     /// The slot in use.
     pub asid: usize,
     /// All slots.
     pub slots: Vec<AsidSlot>,
-    /// The slot to hand out next.
+    /// The slot to assign next.
     pub next_asid: usize,
-    /// The scenario's thread on it.
+    /// The scenario's thread that runs on the CPU.
     pub running: Option<ThreadId>,
-    /// The walk of page tables that it is in the middle of, with interrupts off.
+    /// The page-table walk that the CPU is in, with interrupts off.
     pub walk: Option<Walk>,
-    /// Folios that wait for a change of their LRU list, by [`FolioBatch`]; each has one reference of
-    /// the batch's own.
+    /// Folios that wait for a change of their LRU list, by [`FolioBatch`]. The batch holds one
+    /// reference to each.
     pub lru: [Vec<Pfn>; FolioBatch::ALL.len()],
-    /// Folios of mappings that lock them, or did, which wait for a change of their list, each with a reference (`mlock_fbatch`).
+    /// Folios that wait for a change of their list because a mapping locks or unlocked them
+    /// (`mlock_fbatch`). The batch holds one reference to each.
     pub mlock: Vec<(Pfn, MlockStep)>,
 }
 
-/// What a folio waits for in the batch of those that mappings lock.
+/// The change that a folio in the mlock batch waits for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MlockStep {
-    /// A mapping that locks it has it (`mlock_folio`).
+    /// A locking mapping maps it now (`mlock_folio`).
     Mlock,
-    /// It is new, and goes from here to a list (`mlock_new_folio`).
+    /// It is new and not yet on a list (`mlock_new_folio`).
     New,
-    /// A mapping that locked it does not any more (`munlock_folio`).
+    /// A mapping that locked it no longer does (`munlock_folio`).
     Munlock,
 }
 
@@ -55,9 +56,10 @@ pub enum MlockStep {
 pub enum FolioBatch {
     /// New folios, on their way to a list (`lru_add`).
     Add,
-    /// Pages of files that were written and that reclaim wants next (`lru_move_tail`, `lru_rotate` to 6.1).
+    /// Pages of files that were written and that reclaim wants next (`lru_move_tail`; `lru_rotate`
+    /// up to 6.1).
     Rotate,
-    /// Pages of files that ought to leave memory and could not (`lru_deactivate_file`).
+    /// Pages of files that should have left memory and could not (`lru_deactivate_file`).
     DeactivateFile,
     /// Folios that become inactive (`lru_deactivate`).
     Deactivate,
@@ -68,7 +70,7 @@ pub enum FolioBatch {
 }
 
 impl FolioBatch {
-    /// All of them.
+    /// All batches.
     pub const ALL: [FolioBatch; 6] = [
         FolioBatch::Add,
         FolioBatch::Rotate,
@@ -80,7 +82,7 @@ impl FolioBatch {
 }
 
 impl Cpu {
-    /// All folios that wait in a batch; one that waits in two comes twice.
+    /// All folios that wait in a batch. A folio in two batches occurs twice.
     pub fn batched(&self) -> impl Iterator<Item = Pfn> + '_ {
         let mlock = self.mlock.iter().map(|(folio, _)| *folio);
         self.lru.iter().flatten().copied().chain(mlock)
@@ -103,7 +105,7 @@ impl Cpu {
         }
     }
 
-    /// The slot that stands for `mm`, if there is one.
+    /// The slot of `mm`, if it has one.
     #[inline]
     pub fn slot_of(&self, mm: MmId) -> Option<usize> {
         let is_its = |slot: &AsidSlot| slot.mm == Some(mm);
@@ -113,7 +115,7 @@ impl Cpu {
         self.slots.iter().position(is_its)
     }
 
-    /// The generation up to which the loaded address space was flushed.
+    /// The generation up to which the slot in use was flushed.
     pub fn local_gen(&self) -> u64 {
         self.slots[self.asid].tlb_gen
     }

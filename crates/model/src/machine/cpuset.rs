@@ -1,4 +1,4 @@
-//! A set of CPUs, as `cpumask`.
+//! A set of CPUs, like `cpumask`.
 
 use crate::addr::CpuId;
 
@@ -11,8 +11,8 @@ pub struct CpuSet {
     high: Option<Box<HighWords>>,
 }
 
-/// CPUs from 64 on. There is a word, and the last one is not zero, so that equal sets have equal
-/// words.
+/// The bits of CPUs from 64 on. There is at least one word, and the last word is not zero, so equal
+/// sets have equal words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct HighWords(Vec<u64>);
 
@@ -20,7 +20,7 @@ const fn bit(cpu: CpuId) -> u64 {
     1 << (cpu.index() % BITS)
 }
 
-/// The index of the high word with `cpu`'s bit; `None` if it is in the low one.
+/// The index of the high word with `cpu`'s bit; `None` if the bit is in the low word.
 const fn high_word(cpu: CpuId) -> Option<usize> {
     (cpu.index() / BITS).checked_sub(1)
 }
@@ -39,7 +39,7 @@ impl CpuSet {
         }
     }
 
-    /// Takes `cpu` out.
+    /// Removes `cpu`.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         match high_word(cpu) {
@@ -53,7 +53,7 @@ impl CpuSet {
         self.high = self.high.take().and_then(|high| high.without(word, bit));
     }
 
-    /// Takes out those for which `keep` does not hold.
+    /// Removes the CPUs for which `keep` is false.
     #[inline]
     pub fn retain(&mut self, keep: impl Fn(CpuId) -> bool) {
         let low = Cpus { word: self.low, first: 0, high: [].iter() };
@@ -79,7 +79,7 @@ impl CpuSet {
         word & bit(cpu) != 0
     }
 
-    /// Adds all of `other`.
+    /// Adds all CPUs of `other`.
     #[inline]
     pub fn union(&mut self, other: &CpuSet) {
         self.low |= other.low;
@@ -88,7 +88,7 @@ impl CpuSet {
         }
     }
 
-    /// Whether it holds a CPU besides `cpu` (`cpumask_any_but`).
+    /// Whether the set contains a CPU other than `cpu` (`cpumask_any_but`).
     #[inline]
     pub fn any_but(&self, cpu: CpuId) -> bool {
         match high_word(cpu) {
@@ -97,13 +97,13 @@ impl CpuSet {
         }
     }
 
-    /// Number of CPUs.
+    /// The number of CPUs.
     #[inline]
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.low == 0 && self.high.is_none()
     }
@@ -115,7 +115,7 @@ impl CpuSet {
     }
 }
 
-// Out of the way of machines with few CPUs.
+// These are kept out of the hot path of machines with few CPUs.
 impl HighWords {
     #[cold]
     fn insert(&mut self, word: usize, bit: u64) {
@@ -147,10 +147,10 @@ impl HighWords {
     }
 }
 
-/// The CPUs of a [`CpuSet`], ascending.
+/// The CPUs of a [`CpuSet`], in ascending order.
 #[derive(Clone, Debug)]
 pub struct Cpus<'a> {
-    /// What is left of the word whose bit 0 is CPU `first`.
+    /// The remaining bits of the word whose bit 0 is CPU `first`.
     word: u64,
     first: u16,
     high: std::slice::Iter<'a, u64>,

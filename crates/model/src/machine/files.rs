@@ -1,4 +1,4 @@
-//! The files that a scenario makes, and which pages are of one.
+//! The files that a scenario makes, and which file a page belongs to.
 
 use super::frames::FrameFlags;
 use super::nodes::Near;
@@ -11,8 +11,9 @@ use crate::site::Site;
 use std::ops::Range;
 
 impl<M: Mode> World<M> {
-    /// A file of the scenario, with what it holds. What was written is dirty where there is nothing that it could be
-    /// written back to, clean where it has been, and on the LRU, since batches are drained before a round.
+    /// Creates a file of the scenario with its contents. Its pages are on an LRU list, because
+    /// batches are drained before a round. They are dirty if the file system has no disk, and clean
+    /// if it has one, because they were written back.
     ///
     /// Source: mm/shmem.c:shmem_write_end (5.10 to 7.3).
     pub(super) fn create_file(&mut self, file: &FileSpec) {
@@ -21,7 +22,7 @@ impl<M: Mode> World<M> {
             FileSystem::Tmpfs => FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY),
             FileSystem::Ext4 => FrameFlags::default(),
         };
-        // It is written before the scenario begins.
+        // The file is written before the scenario begins.
         let (cpu, thread, site) = (CpuId(0), ThreadId(0), Site::FilemapGetFolio);
         let at = At { cpu, thread, running: None, op: 0, site };
         let large =
@@ -48,7 +49,8 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A folio is the file's from `first` on. One of its references is the page cache's from now on, which has one for each page.
+    /// Adds a folio to the page cache of `file`, at index `first`. The page cache holds one
+    /// reference for each page; the folio's existing reference becomes one of them.
     ///
     /// Source: mm/filemap.c:filemap_add_folio (5.10 to 7.3).
     pub fn add_to_page_cache(&mut self, folio: Pfn, file: ObjectId, first: u64) {
@@ -62,7 +64,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The folio leaves the page cache, which drops its references.
+    /// Removes the folio from the page cache, which drops its references.
     ///
     /// Source: mm/filemap.c:filemap_remove_folio (5.10 to 7.3).
     pub fn remove_from_page_cache(&mut self, at: At, folio: Pfn) {
@@ -73,31 +75,33 @@ impl<M: Mode> World<M> {
         self.put_references(at, folio, pages as u32);
     }
 
-    /// The indices that the folio of a page of a file has there.
+    /// The file indices of the folio that contains this frame.
     pub fn folio_indices(&self, frame: Pfn) -> Range<u64> {
         let (folio, order) = self.frames.folio(frame);
         let (_, first) = self.frames.place(folio);
         first..first + (1 << order)
     }
 
-    /// A page was stored to: all of its folio is to be written, and reclaim waits for it no more.
+    /// Marks the folio of a page as dirty after a store. Reclaim no longer waits for it.
     ///
-    /// Source: mm/page-writeback.c:set_page_dirty (5.10), folio_mark_dirty (6.1 to 7.2); fs/ext4/inode.c:ext4_dirty_folio, fs/buffer.c:block_dirty_folio (6.12,
-    /// 7.2).
+    /// Source: mm/page-writeback.c:set_page_dirty (5.10), folio_mark_dirty (6.1 to 7.2);
+    /// fs/ext4/inode.c:ext4_dirty_folio, fs/buffer.c:block_dirty_folio (6.12, 7.2).
     pub fn dirty_folio(&mut self, frame: Pfn) {
         self.frames.set_wanted(frame, false);
         self.set_dirty(frame, true);
     }
 
-    /// Nothing of the folio is to be written.
+    /// Marks the folio as clean.
     pub fn clean_folio(&mut self, frame: Pfn) {
         self.set_dirty(frame, false);
     }
 
-    /// How many of these pages, from the first one on, which maps a page of a large folio, map what follows it in that folio and are alike, as
-    /// kernels take them together: whatever the accessed and dirty bits are, and those to `ignore`.
+    /// The number of `pages`, from the first one on, that kernels handle as one batch: they map
+    /// consecutive frames of one large folio with equal PTEs. The accessed and dirty bits, and the
+    /// flags in `ignore`, may differ. 1 if the first page maps no large folio.
     ///
-    /// Source: mm/internal.h:folio_pte_batch (6.12), folio_pte_batch_flags (7.2; FPB_RESPECT_WRITE, FPB_RESPECT_SOFT_DIRTY).
+    /// Source: mm/internal.h:folio_pte_batch (6.12), folio_pte_batch_flags (7.2; FPB_RESPECT_WRITE,
+    /// FPB_RESPECT_SOFT_DIRTY).
     pub fn run_of(&self, mm: MmId, pages: PageRange, ignore: PteFlags) -> u64 {
         let bare = |page| {
             let pte = self.pte(mm, page).present()?;
@@ -122,19 +126,20 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The file that stores to the page go to, and its index there, if they go to one.
+    /// The file that stores to the page go to, and the page's index there; `None` for private
+    /// memory.
     pub fn shared_object_of(&self, mm: MmId, page: Vpn) -> Option<(ObjectId, u64)> {
         let vma = self.mms[mm.index()].vma(page)?;
         Some((vma.shared_file()?, vma.index(page)))
     }
 
-    /// The file that is mapped at the page, shared or private, and its index there.
+    /// The file that is mapped at the page, shared or private, and the page's index there.
     pub fn file_of(&self, mm: MmId, page: Vpn) -> Option<(ObjectId, u64)> {
         let vma = self.mms[mm.index()].vma(page)?;
         Some((vma.file?, vma.index(page)))
     }
 
-    /// Whether the file that is mapped at the page ends before it.
+    /// Whether the page lies behind the end of the file that is mapped there.
     pub fn is_behind_end(&self, mm: MmId, page: Vpn) -> bool {
         self.file_of(mm, page).is_some_and(|(file, index)| index >= self.objects.size(file))
     }

@@ -1,10 +1,11 @@
 //! Page frames.
 //!
-//! A frame is stored in 12 bytes: what it is of (object and index) in two words, counts and flags in a
-//! third; counts that are too large for it are kept beside. Storage grows with the pages touched.
+//! A frame is stored in 12 bytes: two words have its object and its index there, a third has counts
+//! and flags. Counts that are too large for it are stored separately. Storage grows with the pages
+//! touched.
 //!
-//! The frames of a large folio share what is the folio's ([`super::large`]): whichever of them is asked, the answer is
-//! the first one's.
+//! The frames of a large folio share what belongs to the folio ([`super::large`]): a query for any
+//! of them returns the first frame's value.
 
 use super::by_node::ByNode;
 use super::large::LargeFolios;
@@ -14,17 +15,18 @@ use super::room::Room;
 use crate::addr::{NodeId, ObjectId, Pfn};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The frame that is mapped wherever anonymous memory was only read.
+/// The frame that anonymous memory maps where it was only read.
 pub const ZERO_PAGE: Pfn = Pfn(0);
 
-/// Together with the object's 16 bits a whole word: nothing is to be masked.
+/// Together with the object's 16 bits, the index fills two whole words, so nothing has to be
+/// masked.
 const INDEX_BITS: u32 = 48;
 const COUNT_BITS: u32 = 9;
-/// The largest count that is kept with the flags.
+/// The largest count that fits beside the flags.
 const COUNT: u32 = (1 << COUNT_BITS) - 1;
-/// The bit behind the flags: the counts are kept beside.
+/// The bit above the flags: the counts are stored separately.
 const BESIDE: u32 = 1 << 31;
-/// Where the flags are.
+/// The bits of the flags.
 const FLAGS: u32 = !(BESIDE | ((1 << (2 * COUNT_BITS)) - 1));
 
 /// Flags of a frame.
@@ -34,7 +36,7 @@ pub struct FrameFlags(u32);
 impl FrameFlags {
     /// On an LRU list (`PG_lru`). Only [`super::lru`] sets and clears it.
     pub(super) const LRU: FrameFlags = FrameFlags(1);
-    /// Must be written before it can be dropped (`PG_dirty`).
+    /// Has to be written before it can be dropped (`PG_dirty`).
     pub const DIRTY: FrameFlags = FrameFlags(1 << 1);
     /// Backed by swap (`PG_swapbacked`); cleared by `MADV_FREE`.
     pub const SWAP_BACKED: FrameFlags = FrameFlags(1 << 2);
@@ -42,25 +44,26 @@ impl FrameFlags {
     pub const SWAP_CACHE: FrameFlags = FrameFlags(1 << 3);
     /// Exclusive to one address space (`PG_anon_exclusive`, 5.19 and later).
     pub const EXCLUSIVE: FrameFlags = FrameFlags(1 << 4);
-    /// Holds only zeros.
+    /// Contains only zeros.
     pub const ZERO_FILLED: FrameFlags = FrameFlags(1 << 5);
-    /// Somebody else had a claim on the page when its PTE was last written, so that write
-    /// permission could not have been given then.
+    /// Another user had a claim on the page when its PTE was last written, so write permission
+    /// could not have been given then.
     pub const CLAIMED: FrameFlags = FrameFlags(1 << 6);
-    /// Active (`PG_active`): `MADV_COLD` has something to do for it.
+    /// Active (`PG_active`): `MADV_COLD` deactivates it.
     pub const ACTIVE: FrameFlags = FrameFlags(1 << 8);
-    /// Used once already (`PG_referenced`): the next use makes it active.
+    /// Used once (`PG_referenced`): the next use makes it active.
     pub const REFERENCED: FrameFlags = FrameFlags(1 << 9);
-    /// On the list of the oldest generation (multi-generational LRU): `MADV_COLD` may have nothing to do.
+    /// On the list of the oldest generation (multi-generational LRU). `MADV_COLD` may leave it
+    /// alone.
     pub const OLDEST: FrameFlags = FrameFlags(1 << 10);
-    /// Allocated.
+    /// The frame is allocated.
     pub const ALLOCATED: FrameFlags = FrameFlags(1 << 7);
-    /// One of a large folio's (`PG_head`, or a tail).
+    /// Part of a large folio (`PG_head`, or a tail).
     pub const LARGE: FrameFlags = FrameFlags(1 << 11);
-    /// A page of a file's large folio whose own part of it is to be written (`BH_Dirty`).
+    /// A page of a file's large folio that is itself dirty (`BH_Dirty`).
     pub const BUFFER_DIRTY: FrameFlags = FrameFlags(1 << 12);
 
-    /// What belongs to a page, not to its folio.
+    /// The flags that belong to a page, not to its folio.
     pub(super) const OF_PAGE: FrameFlags = FrameFlags(
         FrameFlags::EXCLUSIVE.0
             | FrameFlags::ZERO_FILLED.0
@@ -86,17 +89,17 @@ impl FrameFlags {
         if on { self.0 |= flags.0 } else { self.0 &= !flags.0 }
     }
 
-    /// Both.
+    /// The flags of both sets (union).
     pub const fn and(self, other: FrameFlags) -> FrameFlags {
         FrameFlags(self.0 | other.0)
     }
 
-    /// What both have.
+    /// The flags that both sets have in common.
     pub(super) const fn both(self, other: FrameFlags) -> FrameFlags {
         FrameFlags(self.0 & other.0)
     }
 
-    /// The same but for `other`.
+    /// The flags without those in `other`.
     pub(super) const fn but(self, other: FrameFlags) -> FrameFlags {
         FrameFlags(self.0 & !other.0)
     }
@@ -105,15 +108,15 @@ impl FrameFlags {
 /// A frame, unpacked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// References (`folio_ref_count`).
+    /// The number of references (`folio_ref_count`).
     pub refs: u32,
-    /// Page-table mappings (`folio_mapcount`).
+    /// The number of page-table mappings (`folio_mapcount`).
     pub maps: u32,
-    /// Its flags.
+    /// The frame's flags.
     pub flags: FrameFlags,
-    /// What it is of.
+    /// The object that the frame belongs to.
     pub object: ObjectId,
-    /// Its index there.
+    /// The frame's index in the object, in pages.
     pub index: u64,
 }
 
@@ -121,7 +124,7 @@ impl Frame {
     pub(super) const FREE: Frame =
         Frame { refs: 0, maps: 0, flags: FrameFlags(0), object: ObjectId(0), index: 0 };
 
-    /// Whether both counts fit beside the flags.
+    /// Whether both counts fit into the word with the flags.
     #[inline]
     const fn fits(self) -> bool {
         (self.refs | self.maps) <= COUNT
@@ -147,46 +150,46 @@ impl Frame {
     }
 }
 
-/// A frame as it is stored.
+/// A frame in its stored form.
 type Packed = [u32; 3];
 
 /// All frames. Frame 0 is the zero page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frames {
     pub(super) stored: Vec<Packed>,
-    /// References and mappings of the frames that have too many of either.
+    /// The reference and mapping counts of frames for which one is too large.
     beside: BTreeMap<Pfn, (u32, u32)>,
     pub(super) large: LargeFolios,
-    /// What mappings lock in memory, or did.
+    /// The state of folios that mappings lock, or locked, in memory.
     mlocked: BTreeMap<Pfn, Mlocked>,
-    /// Those that reclaim wants as soon as they are written (`PG_reclaim`).
+    /// Frames that reclaim wants as soon as they are written (`PG_reclaim`).
     wanted: BTreeSet<Pfn>,
-    /// Free ones of a machine with one node, the one freed last at the end.
+    /// The free frames of a machine with one node; the frame freed last is at the end.
     pub(super) free: Vec<Pfn>,
-    /// Those of a machine with several.
+    /// The free frames of a machine with several nodes.
     pub(super) by_node: Option<Box<ByNode>>,
-    /// Frames of the machine, the highest number of one, and the highest of those that there is
-    /// memory for already.
+    /// `limit`: the number of frames of the machine. `last`: the highest frame number. `granted`:
+    /// the highest frame number for which memory was reserved already.
     limit: u32,
     last: u32,
     granted: u32,
 }
 
-/// Frames that memory is taken for at a time.
+/// The number of frames for which memory is reserved at a time.
 const GRANT: u32 = 1024;
 
-/// Bytes that a frame may take beside what is stored of it: where its object has it, on lists of
-/// free, reclaimed and cached ones, and where counts are held against each other.
+/// An upper bound on the bytes that a frame takes besides its stored form: in its object, on lists
+/// of free, reclaimed and cached frames, and where counts are checked.
 const FRAME_BESIDE: u64 = 48;
 
-/// Where either is set, a frame is not told by its own word alone.
+/// If one of these bits is set, the frame's own word is not enough to describe it.
 const ELSEWHERE: u32 = BESIDE | FrameFlags::LARGE.0 << (2 * COUNT_BITS);
 
-/// Where it is told that a frame holds only zeros.
+/// The bit that says that a frame contains only zeros.
 const ZEROS: u32 = FrameFlags::ZERO_FILLED.0 << (2 * COUNT_BITS);
 
 impl Frames {
-    /// Room for the nodes' frames, allocated as they are used.
+    /// The frames of the nodes. Storage for them is allocated as they are used.
     pub fn new(nodes: &SharedNodes) -> Frames {
         let (stored, large) = (vec![[0; 3]], LargeFolios::default());
         let (beside, mlocked, wanted) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
@@ -196,8 +199,8 @@ impl Frames {
         Frames { stored, beside, large, mlocked, wanted, free, by_node, limit, last, granted }
     }
 
-    /// Takes memory for so many frames more than those in use; false if there is none, or the
-    /// machine has not as many.
+    /// Reserves memory for `frames` more frames than those in use. False if there is no memory, or
+    /// the machine does not have so many frames.
     #[cold]
     fn grant(&mut self, frames: u32, room: &Room) -> bool {
         let used = self.stored.len() as u64 - 1;
@@ -216,23 +219,23 @@ impl Frames {
         granted
     }
 
-    /// Whether none is left.
+    /// Whether no free frame is left.
     pub fn is_full(&self) -> bool {
         self.allocated() >= u64::from(self.limit)
     }
 
-    /// The number behind that of the last frame that was ever in use.
+    /// One more than the highest frame number ever in use.
     pub(super) fn end(&self) -> usize {
         self.stored.len()
     }
 
-    /// Frames in use.
+    /// The number of frames in use.
     pub fn allocated(&self) -> u64 {
         let by_node = self.by_node.as_ref().map_or(0, |by_node| by_node.unused());
         (self.stored.len() - 1 - self.free.len()) as u64 - self.large.free() - by_node
     }
 
-    /// A frame with one reference, or `None` if there is none left, or no memory for one.
+    /// A frame with one reference; `None` if no frame or no memory is left.
     #[inline]
     pub fn allocate(&mut self, flags: FrameFlags, room: &Room) -> Option<Pfn> {
         let pfn = self.next_free(room)?;
@@ -240,8 +243,8 @@ impl Frames {
         Some(pfn)
     }
 
-    /// Takes a frame off the free ones; `None`: there is none left, or no memory for one. The frame
-    /// freed last comes first, as from the kernel's per-CPU lists.
+    /// Takes a free frame; `None` if no frame or no memory is left. The frame freed last is taken
+    /// first, as from the kernel's per-CPU lists.
     #[inline]
     pub fn next_free(&mut self, room: &Room) -> Option<Pfn> {
         match self.free.pop() {
@@ -254,26 +257,27 @@ impl Frames {
         }
     }
 
-    /// How many frames of this node of several are not in use. (Nobody asks with large folios.)
+    /// The number of unused frames of this node of several. (It is not used together with large
+    /// folios.)
     pub fn free_on(&self, node: NodeId) -> u64 {
         let free = |by_node: &ByNode| by_node.free_on(node, self.stored.len() as u64);
         self.by_node.as_deref().map_or(0, free)
     }
 
-    /// Hands out a frame, with one reference.
+    /// Marks a frame as allocated, with one reference.
     #[inline]
     pub fn hand_out(&mut self, pfn: Pfn, flags: FrameFlags) {
         let flags = flags.and(FrameFlags::ALLOCATED);
         self.put(pfn, Frame { refs: 1, flags, ..Frame::FREE });
     }
 
-    /// Whether the frame has no reference, no mapping and no flag: as every free one.
+    /// Whether the frame has no reference, no mapping and no flag, as every free frame.
     #[inline]
     pub fn is_unused(&self, pfn: Pfn) -> bool {
         self.stored[pfn.0 as usize][2] == 0
     }
 
-    /// One behind those that memory is taken for, or else out of a free large folio.
+    /// Takes a frame above those for which memory is reserved, or else one of a free large folio.
     #[cold]
     fn allocate_further(&mut self, room: &Room) -> Option<Pfn> {
         if !self.grant(1, room) {
@@ -283,7 +287,7 @@ impl Frames {
         Some(Pfn(self.stored.len() as u32 - 1))
     }
 
-    /// What is known of the frame's folio as one that mappings lock.
+    /// The mlock state of the frame's folio.
     #[inline]
     pub fn mlocked(&self, pfn: Pfn) -> Mlocked {
         if self.mlocked.is_empty() {
@@ -292,7 +296,7 @@ impl Frames {
         self.mlocked.get(&self.folio(pfn).0).copied().unwrap_or_default()
     }
 
-    /// Changes that.
+    /// Changes the mlock state of the frame's folio.
     pub fn change_mlocked(&mut self, pfn: Pfn, change: impl FnOnce(&mut Mlocked)) {
         let (folio, mut mlocked) = (self.folio(pfn).0, self.mlocked(pfn));
         change(&mut mlocked);
@@ -303,7 +307,8 @@ impl Frames {
         }
     }
 
-    /// Whether reclaim wants the page as soon as it is written, from now on; whether it did.
+    /// Sets whether reclaim wants the page as soon as it is written. Returns whether that was set
+    /// before.
     pub fn set_wanted(&mut self, pfn: Pfn, wanted: bool) -> bool {
         match wanted {
             true => !self.wanted.insert(pfn),
@@ -311,12 +316,12 @@ impl Frames {
         }
     }
 
-    /// Whether reclaim wants it.
+    /// Whether reclaim wants the page as soon as it is written.
     pub fn is_wanted(&self, pfn: Pfn) -> bool {
         self.wanted.contains(&pfn)
     }
 
-    /// Gives a frame back.
+    /// Frees a frame.
     pub fn release(&mut self, pfn: Pfn) {
         if !self.wanted.is_empty() {
             self.wanted.remove(&pfn);
@@ -331,7 +336,7 @@ impl Frames {
         self.push_free(pfn);
     }
 
-    /// The frame is free, by itself.
+    /// Adds a single frame to the free ones.
     #[inline(always)]
     pub(super) fn push_free(&mut self, pfn: Pfn) {
         match &mut self.by_node {
@@ -340,7 +345,7 @@ impl Frames {
         }
     }
 
-    /// The frame.
+    /// The frame, with what it shares with its folio.
     #[inline(always)]
     pub fn get(&self, pfn: Pfn) -> Frame {
         let packed = self.stored[pfn.0 as usize];
@@ -354,7 +359,7 @@ impl Frames {
         if own.flags.has(FrameFlags::LARGE) { self.in_folio(pfn, own) } else { own }
     }
 
-    /// What is stored of this frame itself.
+    /// What is stored for this frame itself.
     pub(super) fn own(&self, pfn: Pfn) -> Frame {
         let packed = self.stored[pfn.0 as usize];
         let mut frame = Frame::unpack(packed);
@@ -364,7 +369,7 @@ impl Frames {
         frame
     }
 
-    /// What the frame is of: the object, and its index there.
+    /// The object that the frame belongs to, and the frame's index there.
     #[inline(always)]
     pub fn place(&self, pfn: Pfn) -> (ObjectId, u64) {
         let Frame { object, index, .. } = self.get(pfn);
@@ -399,24 +404,24 @@ impl Frames {
         *packed = *packed & !FLAGS | flags.0 << (2 * COUNT_BITS);
     }
 
-    /// Whether the frame holds only zeros, which is told of each by itself in a large folio as well.
+    /// Whether the frame contains only zeros. This is known for each frame of a large folio.
     #[inline(always)]
     pub fn is_zero_filled(&self, pfn: Pfn) -> bool {
         self.stored[pfn.0 as usize][2] & ZEROS != 0
     }
 
-    /// Whether it does from now on.
+    /// Sets whether the frame contains only zeros.
     #[inline(always)]
     pub fn set_zero_filled(&mut self, pfn: Pfn, zeros: bool) {
         let packed = &mut self.stored[pfn.0 as usize][2];
         *packed = if zeros { *packed | ZEROS } else { *packed & !ZEROS };
     }
 
-    /// One reference more; false if there was none.
+    /// Adds a reference. Returns false if there was none before.
     #[inline(always)]
     pub fn add_ref(&mut self, pfn: Pfn) -> bool {
         let packed = &mut self.stored[pfn.0 as usize][2];
-        // One comparison for both: some, and room for one more.
+        // One comparison checks both that there is a reference and that one more fits.
         let in_word = (*packed & COUNT).wrapping_sub(1) < COUNT - 1;
         if *packed & ELSEWHERE == 0 && in_word {
             *packed += 1;
@@ -425,7 +430,7 @@ impl Frames {
         self.count_beside(pfn, |f| f.refs += 1) > 1
     }
 
-    /// One reference less; there must be one.
+    /// Drops a reference, which must exist.
     #[inline(always)]
     pub fn drop_ref(&mut self, pfn: Pfn) {
         let packed = &mut self.stored[pfn.0 as usize][2];
@@ -436,7 +441,7 @@ impl Frames {
         }
     }
 
-    /// One mapping less; false, changing nothing, if there is none.
+    /// Drops a mapping. Returns false, and changes nothing, if there is none.
     #[inline(always)]
     pub fn drop_map(&mut self, pfn: Pfn) -> bool {
         let packed = &mut self.stored[pfn.0 as usize][2];
@@ -489,7 +494,7 @@ impl Frames {
         }
     }
 
-    /// Stores what is this frame's itself.
+    /// Stores the part that is the frame's own.
     pub(super) fn put_own(&mut self, pfn: Pfn, frame: Frame) {
         let packed = &mut self.stored[pfn.0 as usize];
         if frame.fits() && packed[2] & BESIDE == 0 {
@@ -499,15 +504,15 @@ impl Frames {
         }
     }
 
-    /// Makes sure that there is memory for so many frames more than those in use; false if there
-    /// is none.
+    /// Makes sure that memory is reserved for `frames` more frames than those in use. False if
+    /// there is no memory.
     pub(super) fn reserve(&mut self, frames: u32, room: &Room) -> bool {
         let end = self.stored.len() as u64 + u64::from(frames);
         end <= u64::from(self.granted) + 1 || self.grant(frames, room)
     }
 
-    /// Room for as many frames side by side, beginning at a multiple of their number; those before it that are passed
-    /// over are free for others.
+    /// Adds `frames` frames side by side, beginning at a multiple of their number, and returns the
+    /// first. The frames that are passed over become free.
     pub(super) fn grow(&mut self, frames: u32, room: &Room) -> Option<Pfn> {
         let end = self.stored.len() as u64;
         let first = end.next_multiple_of(u64::from(frames));
@@ -533,7 +538,7 @@ impl Frames {
         self.stored[pfn.0 as usize] = packed;
     }
 
-    /// Changes the frame and returns what it is then.
+    /// Changes the frame and returns its new state.
     #[inline(always)]
     pub fn update(&mut self, pfn: Pfn, change: impl FnOnce(&mut Frame)) -> Frame {
         let mut frame = self.get(pfn);

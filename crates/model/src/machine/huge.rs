@@ -1,4 +1,5 @@
-//! Huge pages in the world: entries above the last level, the folios that they map, the tables that are put by for them.
+//! Huge pages in the world: entries above the last level, the folios that they map, and the tables
+//! deposited for them.
 
 use super::lockless::Walked;
 use super::mm::Mm;
@@ -10,7 +11,8 @@ use crate::pte::{MigrationPte, Pmd, PresentPte, Pte};
 use crate::site::Site;
 
 impl<M: Mode> World<M> {
-    /// What there is for `page`: its PTE, or what one would be in place of the huge page's entry.
+    /// The entry for `page`: its PTE, or the PTE that it would have if the huge page were mapped
+    /// page by page.
     pub fn page_entry(&self, mm: MmId, page: Vpn) -> Pte {
         match self.mms[mm.index()].table.find(page) {
             (Pte::Present(pte), pages) => {
@@ -23,7 +25,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The entry for the huge page around `page`, if there is one.
+    /// The huge page's entry around `page`, if there is one.
     #[inline]
     pub fn pmd(&self, mm: MmId, page: Vpn) -> Option<Pmd> {
         match self.mms[mm.index()].table.find(page) {
@@ -34,7 +36,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The entry that maps the huge page around `page`, if there is one.
+    /// The translation of the huge page around `page`, if there is one.
     #[inline]
     pub fn huge_page(&self, mm: MmId, page: Vpn) -> Option<PresentPte> {
         match self.pmd(mm, page) {
@@ -43,7 +45,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The frame that is so many behind the first of a huge page's.
+    /// The frame `pages` after the first frame of a huge page.
     pub const fn frame_in(&self, first: Pfn, pages: u64) -> Pfn {
         Pfn(first.0 + pages as u32)
     }
@@ -53,8 +55,8 @@ impl<M: Mode> World<M> {
         Span::around(page, self.arch.order(2))
     }
 
-    /// Sets the entry for the huge page around `page`, which names no table; its table must exist, and the caller hold
-    /// its lock.
+    /// Sets the entry for the huge page around `page`. The old and the new entry name no table. The
+    /// table that contains the entry must exist, and the caller must hold its lock.
     pub fn set_pmd(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
         if !self.ghost.holds(at.thread, Lock::pmd(&self.arch, mm, page)) {
             self.impossible(
@@ -79,8 +81,9 @@ impl<M: Mode> World<M> {
         self.replaced(at, mm, pages, new.present(), replaced);
     }
 
-    /// The entry for the huge page around `page`, which holds nothing that a CPU could use, becomes a table, one that was put by
-    /// when the huge page was mapped; its entries are what `pte` says (`pmd_populate`).
+    /// Turns the entry for the huge page around `page` into a table, one that was deposited when
+    /// the huge page was mapped (`pmd_populate`). Before, the entry must not contain anything that
+    /// a CPU could use. `pte` gives the new table's entries.
     pub fn populate_pmd(
         &mut self,
         at: At,
@@ -90,7 +93,7 @@ impl<M: Mode> World<M> {
     ) {
         self.set_pmd(at, mm, page, Pte::None);
         self.withdraw(at, mm, Some(self.huge_span(page).start));
-        // The table that was put by; out of memory, the run is over at the next check.
+        // This is the deposited table. If there is no memory, the run ends at the next check.
         let _ = self.mms[mm.index()].table.allocate(page, 1, &self.room);
         for page in self.huge_span(page).range().iter() {
             let new = pte(self, page);
@@ -103,12 +106,14 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A table is put by for when a huge page is to be mapped page by page (`pgtable_trans_huge_deposit`).
+    /// Deposits a table for the time when a huge page will be mapped page by page
+    /// (`pgtable_trans_huge_deposit`).
     pub fn deposit(&mut self, mm: MmId) {
         self.mms[mm.index()].deposited += 1;
     }
 
-    /// The last of them is taken (`pgtable_trans_huge_withdraw`), for the pages from `to` on; `None`: it goes back to the allocator.
+    /// Takes the last deposited table (`pgtable_trans_huge_withdraw`): for the pages from `to` on,
+    /// or (`None`) back to the allocator.
     pub fn withdraw(&mut self, at: At, mm: MmId, to: Option<Vpn>) {
         match self.mms[mm.index()].deposited.checked_sub(1) {
             Some(left) => {
@@ -118,20 +123,20 @@ impl<M: Mode> World<M> {
             }
             None => self.impossible(
                 at,
-                "a page table was to be put in place of a huge page that nobody had put by",
+                "a page table was withdrawn for a huge page, but none was deposited",
             ),
         }
     }
 
-    /// An entry that mapped the folio as a whole is gone.
+    /// Removes one mapping of the folio as a whole.
     pub fn drop_whole_mapping(&mut self, at: At, folio: Pfn) {
         match self.frames.whole_maps(folio) {
-            0 => self.impossible(at, "a mapping of a folio was dropped that nobody had"),
+            0 => self.impossible(at, "a mapping of a folio was dropped that did not exist"),
             _ => self.frames.count_whole_map(folio, -1),
         }
     }
 
-    /// A large folio goes back, of which nobody has a page.
+    /// Frees a large folio that is no longer mapped.
     #[cold]
     pub(super) fn free_folio(&mut self, at: At, frame: Pfn) {
         if self.frames.folio_maps(frame) != 0 {

@@ -1,23 +1,24 @@
-//! Large folios: frames side by side that are one thing to the kernel.
+//! Large folios: frames side by side that the kernel handles as one.
 //!
-//! References, the place in an object and most flags are the folio's; whether a page is exclusive, what it holds, whether its part of a file's
-//! folio is to be written and how many PTEs map it are the page's own. A mapping of the folio as a whole (by an entry above the last level) counts
-//! once, for all of its pages (`_entire_mapcount`).
+//! References, the place in an object and most flags belong to the folio. A page has its own:
+//! whether it is exclusive, its contents, whether its part of a file's folio is dirty, and how many
+//! PTEs map it. A mapping of the folio as a whole (by an entry above the last level) counts once
+//! for all of its pages (`_entire_mapcount`).
 //!
-//! Source: include/linux/mm_types.h:struct folio, include/linux/page-flags.h (PF_HEAD, PF_ANY), mm/page_alloc.c:prep_compound_page
-//! (5.10 to 7.3).
+//! Source: include/linux/mm_types.h:struct folio, include/linux/page-flags.h (PF_HEAD, PF_ANY),
+//! mm/page_alloc.c:prep_compound_page (5.10 to 7.3).
 
 use super::frames::{Frame, FrameFlags, Frames};
 use super::room::Room;
 use crate::addr::{Pfn, Span};
 use std::collections::BTreeMap;
 
-/// Which frames are large folios, and free runs of frames that were one.
+/// The large folios, and free runs of frames that were one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct LargeFolios {
-    /// By the first frame.
+    /// The folios by their first frames.
     folios: BTreeMap<Pfn, Large>,
-    /// The huge zero page, once there is one.
+    /// The huge zero page, once it exists.
     zero: Option<Pfn>,
     free: Vec<(Pfn, u8)>,
 }
@@ -26,15 +27,15 @@ pub(super) struct LargeFolios {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Large {
     order: u8,
-    /// Entries that map it as a whole.
+    /// The number of entries that map the folio as a whole.
     whole_maps: u32,
-    /// Entries that map a page of it.
+    /// The number of entries that map one of its pages.
     page_maps: u32,
     partly: bool,
 }
 
 impl LargeFolios {
-    /// Frames in free runs.
+    /// The number of frames in free runs.
     pub fn free(&self) -> u64 {
         self.free.iter().map(|(_, order)| 1 << order).sum()
     }
@@ -67,7 +68,7 @@ impl Frames {
         (head.0..head.0 + (1 << order)).map(Pfn)
     }
 
-    /// Entries that map the folio, or a page of it (`folio_mapcount`).
+    /// The number of entries that map the folio or one of its pages (`folio_mapcount`).
     pub fn folio_maps(&self, pfn: Pfn) -> u32 {
         let flags = self.flags(pfn);
         if !flags.has(FrameFlags::LARGE) {
@@ -77,12 +78,13 @@ impl Frames {
         whole_maps + page_maps
     }
 
-    /// Whether a page of the folio is not mapped any more, while others are (`PG_partially_mapped`).
+    /// Whether a page of the folio is no longer mapped while others are (`PG_partially_mapped`).
     pub fn is_partly_mapped(&self, pfn: Pfn) -> bool {
         self.flags(pfn).has(FrameFlags::LARGE) && self.large.of(pfn).1.partly
     }
 
-    /// An entry of the folio is gone: maybe one of its pages is not mapped any more.
+    /// Called when an entry that mapped the folio is gone: notes if one of its pages is no longer
+    /// mapped.
     ///
     /// Source: mm/rmap.c:__folio_remove_rmap (6.12 to 7.3).
     pub fn note_unmapped(&mut self, pfn: Pfn) {
@@ -94,7 +96,7 @@ impl Frames {
         }
     }
 
-    /// Entries that map the folio as a whole.
+    /// The number of entries that map the folio as a whole.
     pub fn whole_maps(&self, pfn: Pfn) -> u32 {
         match self.flags(pfn).has(FrameFlags::LARGE) {
             true => self.large.of(pfn).1.whole_maps,
@@ -102,7 +104,7 @@ impl Frames {
         }
     }
 
-    /// As many more entries, or fewer, map a page of it.
+    /// Adds `by` to the number of entries that map one of its pages.
     pub(super) fn count_page_maps(&mut self, head: Pfn, by: i32) {
         if by != 0 {
             let large = self.large.folios.get_mut(&head).expect("a large folio's first frame");
@@ -110,19 +112,20 @@ impl Frames {
         }
     }
 
-    /// As many more entries, or fewer, map the folio as a whole.
+    /// Adds `by` to the number of entries that map the folio as a whole.
     pub fn count_whole_map(&mut self, pfn: Pfn, by: i32) {
         let (head, _) = self.large.of(pfn);
         let large = self.large.folios.get_mut(&head).expect("a large folio's first frame");
         large.whole_maps = large.whole_maps.wrapping_add_signed(by);
     }
 
-    /// The huge zero page, if there is one.
+    /// The huge zero page, if it exists.
     pub fn huge_zero(&self) -> Option<Pfn> {
         self.large.zero
     }
 
-    /// The frames that are mapped wherever huge pages of this order were only read, which are made when they are first needed and stay.
+    /// The huge zero page: frames that entries of this order map where memory was only read. It is
+    /// made when it is first needed, and stays.
     pub fn huge_zero_page(&mut self, order: u8, room: &Room) -> Option<Pfn> {
         if self.large.zero.is_none() {
             self.large.zero = self.allocate_large(order, FrameFlags::ZERO_FILLED, room);
@@ -130,16 +133,15 @@ impl Frames {
         self.large.zero
     }
 
-    /// A large folio with one reference, or `None` if there are not as many frames side by side, or
-    /// no memory for them.
+    /// A large folio with one reference; `None` if there are not enough frames side by side, or no
+    /// memory for them.
     pub fn allocate_large(&mut self, order: u8, flags: FrameFlags, room: &Room) -> Option<Pfn> {
         let head = self.next_free_run(order, room)?;
         self.hand_out_large(head, order, flags);
         Some(head)
     }
 
-    /// Takes as many frames side by side off the free ones; `None`: there are none, or no memory
-    /// for them.
+    /// Takes a free run of this order; `None` if there is none, or no memory for it.
     pub(super) fn next_free_run(&mut self, order: u8, room: &Room) -> Option<Pfn> {
         match self.free_run(|_, (_, of)| of == order) {
             Some(run) => Some(self.take_run(run)),
@@ -150,17 +152,17 @@ impl Frames {
         }
     }
 
-    /// The place among the free runs of the one freed last that suits.
+    /// The position, among the free runs, of the most recently freed run that suits.
     pub(super) fn free_run(&self, suits: impl Fn(&Frames, (Pfn, u8)) -> bool) -> Option<usize> {
         self.large.free.iter().rposition(|run| suits(self, *run))
     }
 
-    /// The first frame of that run, which is free no more.
+    /// Takes the run out of the free runs and returns its first frame.
     pub(super) fn take_run(&mut self, run: usize) -> Pfn {
         self.large.free.remove(run).0
     }
 
-    /// Hands them out as a large folio, with one reference.
+    /// Marks the frames as an allocated large folio with one reference.
     pub(super) fn hand_out_large(&mut self, head: Pfn, order: u8, flags: FrameFlags) {
         let own = FrameFlags::ALLOCATED.and(FrameFlags::LARGE);
         let page = Frame { flags: flags.both(FrameFlags::OF_PAGE).and(own), ..Frame::FREE };
@@ -169,7 +171,7 @@ impl Frames {
         self.large.folios.insert(head, Large { order, whole_maps: 0, page_maps: 0, partly: false });
     }
 
-    /// Frames side by side among the free ones, as compaction would find them.
+    /// Takes frames side by side out of the free single ones, as compaction would find them.
     pub(super) fn assemble(free: &mut Vec<Pfn>, order: u8) -> Option<Pfn> {
         let run = 1u32 << order;
         let mut sorted = free.clone();
@@ -181,21 +183,21 @@ impl Frames {
         Some(first)
     }
 
-    /// One frame of a free run; the rest of it is free as single frames.
+    /// Takes one frame of a free run and adds the rest to the free single frames.
     #[cold]
     pub(super) fn break_up(&mut self) -> Option<Pfn> {
         let last = self.large.free.len().checked_sub(1)?;
         Some(self.break_up_run(last))
     }
 
-    /// The first frame of that run; the rest of it is free as single frames.
+    /// Takes the first frame of that run and adds the rest to the free single frames.
     pub(super) fn break_up_run(&mut self, run: usize) -> Pfn {
         let (head, order) = self.large.free.remove(run);
         (head.0 + 1..head.0 + (1 << order)).rev().for_each(|pfn| self.push_free(Pfn(pfn)));
         head
     }
 
-    /// Gives a large folio back.
+    /// Frees a large folio.
     pub(super) fn release_large(&mut self, pfn: Pfn) {
         let (head, Large { order, .. }) = self.large.of(pfn);
         (head.0..head.0 + (1 << order)).for_each(|pfn| self.put_own(Pfn(pfn), Frame::FREE));
@@ -203,10 +205,11 @@ impl Frames {
         self.large.free.push((head, order));
     }
 
-    /// From now on each of its frames, which nothing maps, is a folio by itself, which has the folio's flags and place, one reference
-    /// and one of the swap cache if it is there.
+    /// Splits a folio that nothing maps into single frames. Each has the folio's flags and place,
+    /// one reference, and one more for the swap cache if the folio is there.
     ///
-    /// Source: mm/huge_memory.c:__split_huge_page_tail, __split_huge_page (5.10 to 6.12), __split_folio_to_order (7.3).
+    /// Source: mm/huge_memory.c:__split_huge_page_tail, __split_huge_page (5.10 to 6.12),
+    /// __split_folio_to_order (7.3).
     pub fn split_folio(&mut self, pfn: Pfn) {
         let (head, order) = self.folio(pfn);
         let refs = 1 + u32::from(self.flags(head).has(FrameFlags::SWAP_CACHE));
@@ -219,8 +222,9 @@ impl Frames {
         }
     }
 
-    /// A file's folio, which nothing maps and which is clean, becomes two halves, the one of them that has the page `at` two halves as well, and so
-    /// on until that is a folio by itself. Each of them has the references of the page cache, one for each page, and no other.
+    /// Halves a clean folio of a file, which nothing maps, then the half with page `at`, and so on
+    /// until that page is a folio by itself. Each piece has only the references of the page cache,
+    /// one for each page.
     ///
     /// Source: mm/huge_memory.c:folio_split, __split_unmapped_folio (7.2; SPLIT_TYPE_NON_UNIFORM).
     pub fn split_folio_at(&mut self, pfn: Pfn, at: Pfn) {
@@ -252,7 +256,7 @@ impl Frames {
         piece(first, 0);
     }
 
-    /// A page of a large folio, of which this is stored itself.
+    /// A page of a large folio as a whole frame; `own` is what is stored for the page itself.
     #[cold]
     pub(super) fn in_folio(&self, pfn: Pfn, own: Frame) -> Frame {
         let (head, Large { whole_maps, .. }) = self.large.of(pfn);
@@ -266,7 +270,7 @@ impl Frames {
         }
     }
 
-    /// Stores what is the folio's with its first frame, and the rest with this one.
+    /// Stores the folio's part of a frame with the first frame, and the rest with this frame.
     #[cold]
     pub(super) fn put_in_folio(&mut self, pfn: Pfn, frame: Frame) {
         let (head, Large { whole_maps, .. }) = self.large.of(pfn);
@@ -285,7 +289,7 @@ impl Frames {
         self.put_own(head, Frame { refs: frame.refs, flags, object: frame.object, index, ..own });
     }
 
-    /// The pages that an entry of this order maps, if it maps the folio of `pfn` as a whole from its first frame.
+    /// Whether an entry for `pages` that names `pfn` maps that folio as a whole.
     pub fn is_whole(&self, pfn: Pfn, pages: Span) -> bool {
         self.folio(pfn) == (pfn, pages.order)
     }
@@ -328,7 +332,7 @@ mod tests {
         );
         assert_eq!((other.index, frames.place(tail)), (42, (ObjectId(7), 42)));
         assert_eq!((frames.folio(tail), frames.folio(small)), ((head, 2), (small, 0)));
-        // Mapped page by page.
+        // Now the folio is mapped page by page.
         frames.count_whole_map(head, -1);
         for page in frames.pages_of_folio(tail) {
             frames.update(page, |f| (f.refs, f.maps) = (f.refs + 1, f.maps + 1));
@@ -346,7 +350,7 @@ mod tests {
         assert_eq!(told[3].index, 43);
     }
 
-    /// As seen on 6.18: a clean folio of sixteen pages that is cut at page 5.
+    /// This was seen on 6.18: a clean folio of sixteen pages is cut at page 5.
     #[test]
     fn a_files_folio_is_halved_until_the_page_is_by_itself() {
         let mut frames = of_limit(64);
@@ -383,7 +387,7 @@ mod tests {
         );
         frames.release(first);
         assert_eq!((frames.allocated(), frames.is_full()), (0, false));
-        // Singles take the run apart, and it is put together again.
+        // Single frames break the run up, and it is assembled again.
         let singles: Vec<Pfn> =
             std::iter::from_fn(|| frames.allocate(FrameFlags::default(), &Room::UNBOUNDED))
                 .collect();

@@ -1,13 +1,13 @@
-//! The LRU: which folios reclaim can find, and in which order.
+//! The LRU lists: which folios reclaim can find, and in which order.
 //!
-//! Whether a folio is on a list is a flag of its frame. The order of the lists is kept only where a
-//! scenario asks for it ([`Config::lru_order`](crate::kernels::Config::lru_order)). Then each frame
-//! has a link, and which list it is on follows from its flags and its node. [`World::lru_add`] and
+//! A flag of its frame says whether a folio is on a list. The order of the lists is kept only if a
+//! scenario needs it ([`Config::lru_order`](crate::kernels::Config::lru_order)). Then each frame
+//! has a link, and its flags and its node decide which list it is on. [`World::lru_add`] and
 //! [`World::lru_del`] are the only writers of the flag and of the links. A folio that is taken off
 //! with a reference is isolated: it is on no list, and its taker puts it back.
 //!
 //! Source: include/linux/mm_inline.h:lruvec_add_folio, lruvec_del_folio, folio_lru_list;
-//! include/linux/mmzone.h: struct lruvec (6.1 to 7.3; 5.10 has the same with other names).
+//! include/linux/mmzone.h: struct lruvec (6.1 to 7.3; 5.10 has them under other names).
 
 use super::frames::{FrameFlags, ZERO_PAGE};
 use super::world::{At, Mode, World};
@@ -17,15 +17,15 @@ use crate::env::Learnt;
 /// The lists of a node (`enum lru_list`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum List {
-    /// Private and shared memory that was not used lately.
+    /// Private and shared memory that was not used recently.
     InactiveAnon,
-    /// Private and shared memory that was.
+    /// Private and shared memory that was used recently.
     ActiveAnon,
-    /// Pages of files that were not used lately.
+    /// Pages of files that were not used recently.
     InactiveFile,
-    /// Pages of files that were.
+    /// Pages of files that were used recently.
     ActiveFile,
-    /// Locked memory: reclaim does not look there.
+    /// Locked memory, which reclaim does not look at.
     Unevictable,
 }
 
@@ -33,26 +33,26 @@ impl List {
     const COUNT: usize = 5;
 }
 
-/// Which end of a list a folio joins.
+/// The end of a list that a folio joins.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The one that reclaim comes to last.
+    /// The end that reclaim reaches last.
     Head,
-    /// The one that reclaim takes from.
+    /// The end that reclaim takes folios from.
     Tail,
 }
 
-/// Stands for no folio: the zero page is on no list.
+/// The value for "no folio". The zero page can stand for it, because it is on no list.
 const NONE: Pfn = ZERO_PAGE;
 
 /// A frame's neighbours.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Link {
-    /// Towards the head.
+    /// The neighbour towards the head.
     before: Pfn,
-    /// Towards the tail.
+    /// The neighbour towards the tail.
     after: Pfn,
-    /// The number of the list, counted from 1; 0: on none.
+    /// The number of the list, from 1; 0 means that the frame is on no list.
     list: u16,
 }
 
@@ -60,7 +60,7 @@ impl Link {
     const OFF: Link = Link { before: NONE, after: NONE, list: 0 };
 }
 
-/// First and last folio of a list.
+/// The first and the last folio of a list, and their number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Ends {
     head: Pfn,
@@ -68,18 +68,17 @@ struct Ends {
     folios: u32,
 }
 
-/// The lists of all nodes. Without order it is empty.
+/// The lists of all nodes. It is empty if the order is not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lru {
-    /// By frame.
+    /// The link of each frame.
     links: Vec<Link>,
-    /// By node and list.
+    /// The ends of each list, by node and list.
     ends: Vec<Ends>,
 }
 
 impl Lru {
-    /// The lists of so many nodes, none of which has a folio; of none, if nobody asks for the
-    /// order.
+    /// Empty lists for this many nodes; `None` if the order is not kept.
     pub fn new(nodes: Option<usize>) -> Lru {
         let ends =
             vec![Ends { head: NONE, tail: NONE, folios: 0 }; nodes.unwrap_or(0) * List::COUNT];
@@ -102,7 +101,7 @@ impl Lru {
         self.links.get(folio.0 as usize).copied().unwrap_or(Link::OFF)
     }
 
-    /// Puts the folio, which is on no list, between two neighbours or ends.
+    /// Inserts the folio, which is on no list, between its neighbours.
     fn insert(&mut self, folio: Pfn, link: Link) {
         *self.link_mut(folio) = link;
         let ends = &mut self.ends[usize::from(link.list) - 1];
@@ -127,7 +126,7 @@ impl Lru {
         self.insert(folio, link);
     }
 
-    /// Puts `folio` right before `next`, which is on a list.
+    /// Inserts `folio` directly before `next`, which is on a list.
     fn add_before(&mut self, folio: Pfn, next: Pfn) {
         let Link { before, list, .. } = self.link(next);
         if list != 0 {
@@ -150,7 +149,7 @@ impl Lru {
         self.ends[number].folios -= 1;
     }
 
-    /// The folios of a list, from the one that is next to be reclaimed on.
+    /// The folios of a list, beginning with the one that reclaim takes next.
     pub fn from_tail(&self, node: NodeId, list: List) -> impl Iterator<Item = Pfn> + '_ {
         let number = usize::from(Lru::number(node, list)) - 1;
         let tail = self.ends.get(number).map_or(NONE, |ends| ends.tail);
@@ -158,7 +157,7 @@ impl Lru {
         std::iter::successors(some(tail), move |folio| some(self.link(*folio).before))
     }
 
-    /// How many folios a list has.
+    /// The number of folios on a list.
     pub fn len(&self, node: NodeId, list: List) -> u32 {
         let number = usize::from(Lru::number(node, list)) - 1;
         self.ends.get(number).map_or(0, |ends| ends.folios)
@@ -170,14 +169,14 @@ impl Lru {
     }
 }
 
-/// What reclaim does with a folio that it finds on an inactive list.
+/// The action of reclaim for a folio that it finds on an inactive list.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum References {
-    /// It is reclaimed.
+    /// Reclaim it.
     Reclaim,
-    /// It goes round once more, marked as referenced.
+    /// Keep it for one more round, marked as referenced.
     Keep,
-    /// It becomes active.
+    /// Make it active.
     Activate,
 }
 
@@ -188,7 +187,8 @@ impl Learnt for References {
 }
 
 impl References {
-    /// For a folio that so many PTEs say was used; `referenced`: it is marked (`PG_referenced`).
+    /// The action for a folio whose accessed bit is set in this many PTEs. `referenced`: whether
+    /// the folio is marked (`PG_referenced`).
     ///
     /// Source: mm/vmscan.c:page_check_references (5.10), folio_check_references (6.1 to 7.3), for
     /// private memory.
@@ -202,7 +202,7 @@ impl References {
 }
 
 impl<M: Mode> World<M> {
-    /// Puts the folio on its list, at the head, and changes its other flags.
+    /// Adds the folio to the head of its list, and changes its other flags.
     #[inline(always)]
     pub fn lru_add(&mut self, folio: Pfn, change: impl FnOnce(&mut FrameFlags)) {
         self.frames.change_flags(folio, |flags| {
@@ -214,7 +214,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Takes the folio off its list, and clears its other `flags`.
+    /// Removes the folio from its list, and clears its other `flags`.
     #[inline(always)]
     pub fn lru_del(&mut self, folio: Pfn, flags: FrameFlags) {
         self.frames.set_flags(folio, FrameFlags::LRU.and(flags), false);
@@ -223,8 +223,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The folio, if it is on a list, goes to the end of the one where its flags say that it
-    /// belongs now.
+    /// Moves the folio, if it is on a list, to an end of the list that its flags say now.
     #[inline(always)]
     pub fn lru_move(&mut self, folio: Pfn, end: End) {
         if self.config.lru_order && self.frames.flags(folio).on_lru() {
@@ -239,7 +238,7 @@ impl<M: Mode> World<M> {
         self.lru.add(folio, number, end);
     }
 
-    /// The list where the folio belongs, whether or not it is there (`folio_lru_list`).
+    /// The list that the folio belongs to, whether or not it is there (`folio_lru_list`).
     pub fn lru_list(&self, folio: Pfn) -> List {
         let flags = self.frames.flags(folio);
         let (anon, active) = (flags.has(FrameFlags::SWAP_BACKED), flags.has(FrameFlags::ACTIVE));
@@ -252,8 +251,8 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Takes a folio off the LRU for this caller alone, with a reference, as an inactive one; false
-    /// if it is not there.
+    /// Takes a folio off the LRU for this caller alone, with a reference, and marks it inactive.
+    /// False if it is on no list.
     ///
     /// Source: mm/vmscan.c:isolate_lru_page (5.10), folio_isolate_lru (6.1 to 7.3); reclaim_pages,
     /// shrink_active_list (5.10 to 7.3).
@@ -266,7 +265,7 @@ impl<M: Mode> World<M> {
         true
     }
 
-    /// A frame goes back to the allocator: it is on no list any more (`__page_cache_release`).
+    /// Removes a frame that is being freed from its list (`__page_cache_release`).
     #[inline(always)]
     pub(super) fn lru_forget(&mut self, frame: Pfn) {
         if self.config.lru_order {
@@ -274,7 +273,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A large folio becomes as many small ones. On the lists they come before the first
+    /// Splits a large folio into small ones. On the lists, the others come before the first one
     /// (`lru_add_page_tail`).
     pub fn split_folio(&mut self, at: At, folio: Pfn) {
         let (head, _) = self.frames.folio(folio);
@@ -288,7 +287,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A large folio of a file becomes several, the one that has the page `at` by itself
+    /// Splits a large folio of a file into several, with the page `at` as a folio by itself
     /// ([`Frames::split_folio_at`]).
     ///
     /// [`Frames::split_folio_at`]: super::frames::Frames::split_folio_at
@@ -336,7 +335,7 @@ mod tests {
         assert!(lru.is_empty());
     }
 
-    /// One use keeps an inactive page, two activate it.
+    /// One use keeps an inactive page; two uses activate it.
     #[test]
     fn what_reclaim_does_with_an_inactive_folio() {
         use References::{Activate, Keep, Reclaim};

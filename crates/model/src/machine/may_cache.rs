@@ -1,8 +1,8 @@
-//! A second answer to "may this CPU hold that translation?": by brute force.
+//! A second answer to "may this CPU hold that translation?", by brute force.
 //!
-//! Every translation that a walk could have cached is written down, per CPU and slot. The simulator
-//! keeps these sets only where it checks itself; [`super::sim_tlbs::SimTlbs`] answers from logs, and the
-//! two must agree each time a verdict asks.
+//! Every translation that a walk could have cached is recorded, by CPU and slot. The simulator
+//! keeps these sets only where it checks itself. [`super::sim_tlbs::SimTlbs`] answers from logs,
+//! and the two answers must agree each time a verdict asks.
 
 use super::cpu::Cpu;
 use super::mm::Mm;
@@ -13,10 +13,10 @@ use crate::arch::AccessedDirty;
 use crate::pte::PresentPte;
 use std::collections::BTreeMap;
 
-/// What a slot may hold, by the pages of a translation.
+/// The translations that a slot may hold, by their pages.
 type Cached = BTreeMap<Span, Vec<PresentPte>>;
 
-/// What every slot of every CPU may hold.
+/// The translations that every slot of every CPU may hold.
 #[derive(Clone, Debug)]
 pub struct MayCache {
     rule: AccessedDirty,
@@ -33,12 +33,13 @@ fn enter(set: &mut Cached, pages: Span, pte: Option<PresentPte>, rule: AccessedD
 }
 
 impl MayCache {
-    /// Nothing is cached yet.
+    /// The state in which nothing is cached yet.
     pub fn new(rule: AccessedDirty) -> MayCache {
         MayCache { rule, slots: BTreeMap::new() }
     }
 
-    /// A PTE changed: whoever has the address space loaded may have walked just before, and may walk now.
+    /// Records that a PTE changed. CPUs that have the address space loaded may have walked just
+    /// before, and may walk now.
     pub fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange) {
         for (index, cpu) in cpus.iter().enumerate().filter(|(_, cpu)| cpu.loaded == id) {
             if let Some((_, set)) = self.slots.get_mut(&(CpuId(index as u16), cpu.asid)) {
@@ -48,7 +49,8 @@ impl MayCache {
         }
     }
 
-    /// Slot `asid` of `cpu` was flushed; the address space is loaded, so it may be walked again.
+    /// Records a flush of slot `asid` of `cpu`. The address space is loaded, so the CPU may walk
+    /// again.
     pub fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm) {
         if let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) {
             set.retain(|pages, _| !scope.covers(*pages));
@@ -56,18 +58,18 @@ impl MayCache {
         self.walk_all(cpu, asid, mm);
     }
 
-    /// Slot `asid` of `cpu` was handed to `id`, flushed.
+    /// Records that slot `asid` of `cpu` was assigned to `id` and flushed.
     pub fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm) {
         self.slots.insert((cpu, asid), (id, Cached::new()));
         self.walk_all(cpu, asid, mm);
     }
 
-    /// Slot `asid` of `cpu` stands for nothing any more.
+    /// Records that slot `asid` of `cpu` belongs to no address space any more.
     pub fn forget(&mut self, cpu: CpuId, asid: usize) {
         self.slots.remove(&(cpu, asid));
     }
 
-    /// `cpu` loaded slot `asid`, which stands for `mm` already.
+    /// Records that `cpu` loaded slot `asid`, which belongs to `mm` already.
     pub fn walk_all(&mut self, cpu: CpuId, asid: usize, mm: &Mm) {
         let Some((_, set)) = self.slots.get_mut(&(cpu, asid)) else { return };
         let pages = mm.vmas().iter().flat_map(|vma| vma.range.iter());
@@ -77,7 +79,8 @@ impl MayCache {
         });
     }
 
-    /// Whether slot `asid` of `cpu` may hold a stale translation of `id`, of pages that are `asked` for.
+    /// Whether slot `asid` of `cpu` may hold a stale translation of `id` for the pages that `asked`
+    /// covers.
     pub fn may_hold(
         &self,
         cpu: CpuId,

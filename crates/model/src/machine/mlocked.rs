@@ -1,12 +1,13 @@
-//! What mappings lock in memory (`mlock`), as the LRU sees it.
+//! The mlock state of a folio, as the LRU uses it.
 
-/// What is known of a folio as one that mappings lock, or did.
+/// The mlock state of a folio that mappings lock, or locked.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mlocked {
-    /// A mapping locks it (`PG_mlocked`).
+    /// Whether a mapping locks it (`PG_mlocked`).
     pub mlocked: bool,
-    /// It is with those that reclaim leaves alone (`PG_unevictable`).
+    /// Whether it belongs to the unevictable list, which reclaim leaves alone (`PG_unevictable`).
     pub unevictable: bool,
-    /// By how many mappings, as far as that was counted (`mlock_count`, 5.18 and later).
+    /// The number of mappings that lock it, as far as it was counted (`mlock_count`, 5.18 and
+    /// later).
     pub count: u32,
 }

@@ -1,4 +1,4 @@
-//! An address space: its mappings, its page table, who has it loaded.
+//! An address space: its mappings, its page table, and the CPUs that have it loaded.
 
 use super::cpuset::CpuSet;
 use super::lockless::TakenTable;
@@ -15,9 +15,9 @@ use std::ops::Range;
 /// The pending mark that a batched unmap leaves (`mm->tlb_flush_batched`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BatchedMark {
-    /// Unmaps batched so far.
+    /// The number of batched unmaps so far.
     pub pending: u32,
-    /// Of those, how many had been batched at the last flush that the mark caused.
+    /// The number of unmaps that were batched before the last flush that the mark caused.
     pub flushed: u32,
 }
 
@@ -25,62 +25,70 @@ pub struct BatchedMark {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mm {
     vmas: Vec<Vma>,
-    /// Mappings that are gone, but whose pages are still on their way: walks from frames find them.
+    /// Mappings that are gone while their pages are still being unmapped. Walks from frames find
+    /// them.
     detached: Vec<Vma>,
-    /// Where `mremap` moves pages to just now: linked last, so walks from frames look there last.
+    /// The range that `mremap` is moving pages to. It is linked last, so walks from frames look
+    /// there last.
     pub move_target: Option<PageRange>,
-    /// Its page table.
+    /// The page table.
     pub table: PageTable,
-    /// CPUs that may have it loaded (`mm_cpumask`).
+    /// The CPUs that may have the address space loaded (`mm_cpumask`).
     pub cpumask: CpuSet,
-    /// Generation of its latest flush (`context.tlb_gen`).
+    /// The generation of its latest flush (`context.tlb_gen`).
     pub tlb_gen: u64,
-    /// Open gathers (`tlb_flush_pending`).
+    /// The number of open gathers (`tlb_flush_pending`).
     pub open_gathers: u32,
-    /// The pending mark.
+    /// The pending mark of batched unmaps.
     pub batched: BatchedMark,
-    /// How often a CPU went from this address space to another.
+    /// How many times a CPU switched from this address space to another one.
     pub unloads: u32,
-    /// Whether a process has it.
+    /// Whether a process uses the address space.
     pub life: Life,
     /// Whether pages of it were ever pinned (`MMF_HAS_PINNED`).
     pub has_pinned: bool,
-    /// Page tables that are put by for its huge pages, one for each (`pgtable_trans_huge_deposit`).
+    /// The number of page tables deposited for its huge pages, one for each
+    /// (`pgtable_trans_huge_deposit`).
     pub deposited: u32,
-    /// The table that a collapse has taken out.
+    /// The table that a collapse took out of the page table.
     pub taken: Option<TakenTable>,
-    /// Whether all of it was flushed because its tables go (arm64).
+    /// Whether the whole address space was flushed because its tables are being freed (arm64).
     pub flushed_at_exit: bool,
-    /// Odd while a fork copies it, and even again afterwards (`write_protect_seq`).
+    /// The generation at which all CPUs got one identifier for it (`context.global_asid`, policy
+    /// `shootdown`).
+    pub global_since: Option<u64>,
+    /// A sequence count: odd while a fork copies the address space, even otherwise
+    /// (`write_protect_seq`).
     pub write_protect_seq: u32,
-    /// Its userfaultfd.
+    /// The address space's userfaultfd.
     pub uffd: Userfaultfd,
-    /// Whether its process handles SIGSEGV.
+    /// Whether the process handles SIGSEGV.
     pub handles_segv: bool,
 }
 
-/// What a userfaultfd knows (`userfaultfd_ctx`).
+/// The state of a userfaultfd (`userfaultfd_ctx`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Userfaultfd {
-    /// With which features it was made.
+    /// The features that it was created with.
     pub features: Features,
-    /// Accesses that wait for an answer, in their order (`fault_pending_wqh`, and once they were read `fault_wqh`).
+    /// Accesses that wait for an answer, in their order (`fault_pending_wqh`; after they were read,
+    /// `fault_wqh`).
     pub waiting: SmallVec<[Waiting; 2]>,
 }
 
-/// An access that waits for an answer.
+/// An access that waits for an answer of userfaultfd.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiting {
     /// The page.
     pub page: Vpn,
-    /// What userfaultfd is told of it.
+    /// The message about it that userfaultfd delivers.
     pub told: Told,
-    /// Whether somebody has read of it.
+    /// Whether the message was read.
     pub read: bool,
 }
 
 impl Userfaultfd {
-    /// The next access that nobody has read of.
+    /// Reads the message about the next access whose message was not read yet.
     pub fn read(&mut self) -> Option<Waiting> {
         let next = self.waiting.iter_mut().find(|waiting| !waiting.read)?;
         next.read = true;
@@ -92,31 +100,33 @@ impl Userfaultfd {
         self.waiting.iter().any(|waiting| waiting.page == page)
     }
 
-    /// Accesses to these pages go on, whether or not somebody has read of them (`wake_userfault`).
+    /// Lets accesses to these pages continue, whether or not their messages were read
+    /// (`wake_userfault`).
     pub fn wake(&mut self, pages: PageRange) {
         self.waiting.retain(|waiting| !pages.contains(waiting.page));
     }
 }
 
-/// Whether a process has an address space.
+/// Whether a process uses an address space.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Life {
-    /// None has.
+    /// No process uses it.
     #[default]
     None,
-    /// A fork is making it.
+    /// A fork is creating it.
     Begun,
-    /// One runs in it.
+    /// A process runs in it.
     Running,
 }
 
 impl Mm {
-    /// Its page tables but for the root, those put by for huge pages among them (`mm->pgtables_bytes`).
+    /// The number of its page tables without the root, including those deposited for huge pages
+    /// (`mm->pgtables_bytes`).
     pub fn page_tables(&self) -> u64 {
         self.table.tables() + u64::from(self.deposited)
     }
 
-    /// How many markers it has.
+    /// The number of its markers.
     pub fn markers(&self) -> u64 {
         let marker = |(_, pte): &(_, Pte)| matches!(pte, Pte::Marker(_));
         self.table.entries().filter(marker).count() as u64
@@ -139,25 +149,27 @@ impl Mm {
             deposited: 0,
             taken: None,
             flushed_at_exit: false,
+            global_since: None,
             write_protect_seq: 0,
             uffd: Userfaultfd::default(),
             handles_segv: false,
         }
     }
 
-    /// What a copy of it begins as: without mappings, and with the pending mark as it is.
+    /// A new copy of the address space, for a fork: without mappings, and with this one's pending
+    /// mark.
     pub fn begin_copy(&self, arch: Arch) -> Mm {
         let (batched, handles_segv) = (self.batched, self.handles_segv);
         Mm { batched, handles_segv, life: Life::Begun, ..Mm::new(arch) }
     }
 
-    /// The mapping that holds `page`.
+    /// The mapping that contains `page`.
     pub fn vma(&self, page: Vpn) -> Option<&Vma> {
         let after = self.vmas.partition_point(|vma| vma.range.start <= page);
         self.vmas[..after].last().filter(|vma| vma.range.contains(page))
     }
 
-    /// Whether the page's mapping, there or there until just now, locks it in memory.
+    /// Whether the page's mapping, current or detached, locks it in memory.
     pub fn locks(&self, page: Vpn) -> bool {
         let of = |vma: &&Vma| vma.range.contains(page);
         self.vma(page).or_else(|| self.detached.iter().find(of)).is_some_and(Vma::is_locked)
@@ -168,7 +180,7 @@ impl Mm {
         &self.vmas
     }
 
-    /// The mappings' parts inside `range`, ascending.
+    /// The parts of mappings inside `range`, in ascending order.
     pub fn vmas_in(&self, range: PageRange) -> impl Iterator<Item = Vma> + '_ {
         self.vmas.iter().filter(move |v| v.range.overlaps(range)).map(move |v| v.cut(range))
     }
@@ -178,16 +190,16 @@ impl Mm {
         self.vmas_in(range).map(|vma| vma.range.pages()).sum::<u64>() == range.pages()
     }
 
-    /// The end of the last mapping before `page` and the start of the first one at or after `end`:
-    /// between them, page tables are nobody else's (`floor` and `ceiling` of `free_pgtables`).
+    /// The end of the last mapping before `range` and the start of the first one after it. Between
+    /// them, no other mapping uses the page tables (`floor` and `ceiling` of `free_pgtables`).
     pub fn neighbours(&self, range: PageRange) -> (Option<Vpn>, Option<Vpn>) {
         let before = self.vmas.iter().rev().find(|vma| vma.range.end <= range.start);
         let after = self.vmas.iter().find(|vma| vma.range.start >= range.end);
         (before.map(|vma| vma.range.end), after.map(|vma| vma.range.start))
     }
 
-    /// Calls `visit` with each mapping, there or there until just now, that has the page of `object` with that index, and with
-    /// that page, in the order in which walks from frames look there.
+    /// Calls `visit` for each mapping, current or detached, that has the page of `object` with that
+    /// index, together with that page. The order is that of walks from frames.
     #[inline]
     pub fn pages_of(
         &self,
@@ -207,8 +219,8 @@ impl Mm {
         }
     }
 
-    /// The mappings of pages of a file, or what was one until just now, each with its [`Vma::order`] and the part of it that is
-    /// of these pages.
+    /// The mappings of these pages of a file, current or detached, each with its [`Vma::order`] and
+    /// the part that maps them.
     pub fn mappings_of(
         &self,
         file: ObjectId,
@@ -219,7 +231,7 @@ impl Mm {
         all.filter(move |vma| vma.file == Some(file)).filter_map(part)
     }
 
-    /// The parts of mappings, there or there until just now, that have pages of `object` with these indices.
+    /// The parts of mappings, current or detached, that map pages of `object` with these indices.
     pub fn parts_of(
         &self,
         objects: &Objects,
@@ -231,7 +243,7 @@ impl Mm {
         all.filter_map(move |vma| vma.part_of(&indices))
     }
 
-    /// The same, whatever moves.
+    /// The mappings that have the page, with that page, in an order that ignores moves.
     #[inline]
     fn any_pages_of(
         &self,
@@ -243,7 +255,7 @@ impl Mm {
         self.vmas.iter().chain(&self.detached).filter_map(move |vma| Some((vma, page(vma)?)))
     }
 
-    /// The same while pages move to `target`.
+    /// The mappings that have the page, with that page, while pages move to `target`.
     #[cold]
     fn pages_of_moving(
         &self,
@@ -259,8 +271,8 @@ impl Mm {
         first
     }
 
-    /// Takes `range` out of the mappings; walks from frames find it until [`Mm::unlink`]. Returns the objects of
-    /// which pages were mapped there.
+    /// Removes `range` from the mappings. Walks from frames find it until [`Mm::unlink`]. Returns
+    /// the objects that had pages mapped there.
     pub fn detach(&mut self, range: PageRange) -> Vec<ObjectId> {
         let with_pages = self.vmas_in(range).filter(|vma| vma.objects().next().is_some());
         let detached: Vec<Vma> = with_pages.collect();
@@ -272,12 +284,13 @@ impl Mm {
         objects
     }
 
-    /// Whether it has a mapping in which pages of `object` may be.
+    /// Whether a mapping, current or detached, may have pages of `object`.
     pub fn may_have(&self, object: ObjectId, objects: &Objects) -> bool {
         self.vmas.iter().chain(&self.detached).any(|vma| vma.may_have(object, objects))
     }
 
-    /// What was detached from `range` is found no more. Returns the objects of which nothing is mapped now.
+    /// Removes the detached mappings in `range`, so that walks no longer find them. Returns the
+    /// objects that are no longer mapped at all.
     pub fn unlink(&mut self, range: PageRange) -> Vec<ObjectId> {
         let gone = |vma: &Vma| vma.range.intersect(range) == vma.range;
         let objects = self.detached.iter().filter(|vma| gone(vma)).flat_map(Vma::objects);
@@ -291,12 +304,12 @@ impl Mm {
         objects
     }
 
-    /// Whether mappings that are gone wait for their unlinking.
+    /// Whether detached mappings wait for [`Mm::unlink`].
     pub fn has_detached(&self) -> bool {
         !self.detached.is_empty()
     }
 
-    /// Takes `range` out of the mappings.
+    /// Removes `range` from the mappings.
     fn remove(&mut self, range: PageRange) {
         let mut vmas = Vec::with_capacity(self.vmas.len() + 2);
         for vma in &self.vmas {
@@ -307,13 +320,13 @@ impl Mm {
         self.vmas = vmas;
     }
 
-    /// Adds a mapping behind all others, with which it does not become one: a fork's.
+    /// Adds a mapping behind all others, for a fork. It is not merged.
     pub fn add(&mut self, vma: Vma) {
         self.vmas.push(vma);
     }
 
-    /// Puts `vma` in the place of what is mapped there; it becomes one with the mappings beside it
-    /// where `rule` lets it (`vma_merge`).
+    /// Replaces what is mapped in the range of `vma` by `vma`. It is merged with the mappings
+    /// beside it as `rule` allows (`vma_merge`).
     pub fn insert(&mut self, vma: Vma, rule: MergeRule) {
         let merged = self.merged(vma, rule);
         self.remove(merged.range);
@@ -321,19 +334,19 @@ impl Mm {
         self.vmas.insert(at, merged);
     }
 
-    /// The last turn among its mappings of that file.
+    /// The last turn among the mappings of that file.
     pub fn last_turn(&self, file: ObjectId) -> u32 {
         let of = self.vmas.iter().chain(&self.detached).filter(|vma| vma.file == Some(file));
         of.map(|vma| vma.turn).max().unwrap_or_default()
     }
 
-    /// Its mappings of files, and what was one until just now, that have no turn.
+    /// The mappings of files, current or detached, that have no turn.
     pub fn without_turn(&mut self) -> impl Iterator<Item = &mut Vma> {
         let all = self.vmas.iter_mut().chain(&mut self.detached);
         all.filter(|vma| vma.file.is_some() && vma.turn == 0)
     }
 
-    /// What [`Mm::insert`] makes of `vma` and the mappings beside it.
+    /// The mapping that [`Mm::insert`] would make of `vma` and the mappings beside it.
     pub fn merged(&self, vma: Vma, rule: MergeRule) -> Vma {
         let beside = |page: Option<Vpn>| page.and_then(|page| self.vma(page)).copied();
         let before = beside(vma.range.start.0.checked_sub(1).map(Vpn));
@@ -345,7 +358,7 @@ impl Mm {
             Some(before) => vma.with(&before, rule),
             None => vma,
         };
-        // Both sides at once: only if both `anon_vma`s can be one.
+        // It merges with both sides at once only if their `anon_vma`s are compatible.
         let one =
             |next: &Vma| this.anon_vma.is_none_or(|own| next.anon_vma.is_none_or(|n| n == own));
         match after.filter(|after| vma.joins(after, rule) && one(after)) {
@@ -354,18 +367,19 @@ impl Mm {
         }
     }
 
-    /// All mappings are older than the last clearing of soft-dirty bits now.
+    /// Marks all mappings as older than the last clearing of soft-dirty bits.
     pub fn clear_soft_dirty(&mut self) {
         self.vmas.iter_mut().for_each(|vma| vma.soft_dirty = false);
     }
 
-    /// There may be guards in the mapping of `page` from now on (`vma_set_atomic_flag`).
+    /// Marks the mapping of `page`: it may contain guards from now on (`vma_set_atomic_flag`).
     pub fn mark_guard(&mut self, page: Vpn) {
         let of = self.vmas.iter_mut().find(|vma| vma.range.contains(page));
         of.into_iter().for_each(|vma| vma.maybe_guard = true);
     }
 
-    /// userfaultfd watches the mapping of `page` no more, which becomes one with none by that; its pages, if it was watched.
+    /// Ends userfaultfd's watch of the mapping of `page`, without merging the mapping. Returns its
+    /// pages if it was watched.
     pub fn unwatch(&mut self, page: Vpn) -> Option<PageRange> {
         let of = self.vmas.iter_mut().find(|vma| vma.range.contains(page));
         let vma = of.filter(|vma| vma.uffd.armed())?;
@@ -373,8 +387,8 @@ impl Mm {
         Some(vma.range)
     }
 
-    /// Gives the mapping of `page` an `anon_vma` if it has none: that of a mapping beside it, if it can
-    /// be shared, or a new one. Whether it has one then.
+    /// Gives the mapping of `page` an `anon_vma` if it has none: that of a mapping beside it if it
+    /// can be shared, or else a new one. Returns whether the mapping has one.
     ///
     /// Source: mm/rmap.c:__anon_vma_prepare, mm/mmap.c:find_mergeable_anon_vma (5.10, 6.1),
     /// mm/vma.c (6.12, 7.3).
@@ -429,7 +443,8 @@ mod tests {
         assert_eq!(mm.neighbours(hole), (Some(Vpn(12)), Some(Vpn(15))));
     }
 
-    /// Mappings become one if they continue each other in memory and in the same file.
+    /// A mapping of a file. Mappings are merged if they continue each other in memory and in the
+    /// file.
     fn of_file(range: PageRange, object: ObjectId, first: u64, shared: bool) -> Vma {
         let mapping = FileMapping { file: 0, fs: FileSystem::Tmpfs, first, shared };
         Vma::of_file(range, Prot::ReadWrite, object, mapping)
@@ -455,8 +470,8 @@ mod tests {
         }
     }
 
-    /// Where they are not one, they share an `anon_vma` on the same condition; a page of the file is found in each, and so
-    /// is one of the mapping's own.
+    /// Where mappings are not merged, the condition for sharing an `anon_vma` is that of merging. A
+    /// page of the file is found in each mapping, and so is a page of the mapping's own.
     #[test]
     fn walks_find_a_files_pages_and_copies() {
         let mut objects = Objects::default();
@@ -481,7 +496,7 @@ mod tests {
         assert_eq!(mm.unlink(PageRange::new(Vpn(10), 8)), [own], "the file is mapped elsewhere");
     }
 
-    /// Two mappings side by side that were faulted in apart stay two.
+    /// Adjacent mappings that were faulted in separately are not merged.
     #[test]
     fn anon_vmas_keep_mappings_apart() {
         for (rule, first, second, left) in [
@@ -501,7 +516,7 @@ mod tests {
             if second {
                 assert!(mm.prepare_anon_vma(Vpn(31), || Some(ObjectId(2))));
             }
-            // As mremap would move `b` behind `a`.
+            // `mremap` would move `b` behind `a` like this.
             let b = *mm.vma(Vpn(30)).unwrap();
             mm.remove(b.range);
             mm.insert(Vma { range: PageRange::new(Vpn(12), 2), pgoff: 12, ..b }, rule);
@@ -509,7 +524,8 @@ mod tests {
         }
     }
 
-    /// One without pages between two that were faulted in apart becomes one with the first only.
+    /// A mapping without pages, between two that were faulted in separately, is merged with the
+    /// first only.
     #[test]
     fn two_anon_vmas_are_not_joined_by_what_is_between() {
         let mut mm = Mm::new(X86_64);

@@ -1,6 +1,6 @@
 //! The machine: CPUs with their TLBs, frames, page tables, swap space.
 //!
-//! State only. What the kernel does with it is in `kernel/`, one file per operation.
+//! This is state only. The kernel operations on it are in `kernel/`, one file for each.
 
 mod by_node;
 pub mod consistency;

@@ -1,8 +1,8 @@
-//! NUMA nodes: which one a frame is on, which CPUs a node has, how far nodes are apart.
+//! NUMA nodes: the node of each frame and CPU, and the distances between nodes.
 //!
-//! A frame's node follows from its number: blocks of frames, each as large as a huge page, go round
-//! the nodes. So frames stay dense by number, and a folio lies on one node. A machine with one node
-//! computes nothing.
+//! A frame's number decides its node: frames come in blocks, each as large as a huge page, and
+//! consecutive blocks belong to consecutive nodes in turn. So frames stay dense by number, and a
+//! folio lies on one node. A machine with one node computes nothing.
 //!
 //! Source: include/linux/mm.h:page_to_nid; mm/page_alloc.c:build_zonelists, find_next_best_node
 //! (5.10 to 7.3).
@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// How many nodes a policy can name, from node 0 on: a mapping stores them as bits.
 pub const MAX_NODES: usize = 32;
 
-/// How far a node is from itself (`LOCAL_DISTANCE`), and from another one where nothing else is
-/// said (`REMOTE_DISTANCE`).
+/// The default distance of a node to itself (`LOCAL_DISTANCE`) and to another node
+/// (`REMOTE_DISTANCE`).
 const DISTANCES: (u8, u8) = (10, 20);
 
 /// A set of nodes (`nodemask_t`).
@@ -27,7 +27,7 @@ const DISTANCES: (u8, u8) = (10, 20);
 pub struct NodeSet(u32);
 
 impl NodeSet {
-    /// These nodes, as far as a set can have them.
+    /// The set of these nodes. Nodes from [`MAX_NODES`] on are left out.
     pub fn of(nodes: impl IntoIterator<Item = NodeId>) -> NodeSet {
         NodeSet(nodes.into_iter().fold(0, |set, node| set | NodeSet::bit(node)))
     }
@@ -36,35 +36,36 @@ impl NodeSet {
         1u32.checked_shl(node.0.into()).unwrap_or(0)
     }
 
-    /// Whether the node is in it.
+    /// Whether the node is in the set.
     pub fn has(self, node: NodeId) -> bool {
         self.0 & NodeSet::bit(node) != 0
     }
 
-    /// Its nodes in ascending order.
+    /// The set's nodes in ascending order.
     pub fn iter(self) -> impl Iterator<Item = NodeId> + Clone {
         (0..MAX_NODES as u16).map(NodeId).filter(move |node| self.has(*node))
     }
 }
 
-/// Where the pages of a mapping, or of a thread, are to come from (`struct mempolicy`).
+/// The nodes that the pages of a mapping, or of a thread, come from (`struct mempolicy`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemPolicy {
-    /// None (`MPOL_DEFAULT`): the thread's policy decides for a mapping, [`MemPolicy::Local`] for a thread.
+    /// No policy (`MPOL_DEFAULT`): a mapping follows the thread's policy, a thread follows
+    /// [`MemPolicy::Local`].
     #[default]
     Default,
-    /// The node of the CPU that asks, then the nearest one that has memory (`MPOL_LOCAL`).
+    /// The node of the CPU that allocates, then the nearest one that has memory (`MPOL_LOCAL`).
     Local,
-    /// This node, then the nearest one (`MPOL_PREFERRED`).
+    /// This node, then the nearest one that has memory (`MPOL_PREFERRED`).
     Preferred(NodeId),
-    /// Only these, the nearest first (`MPOL_BIND`).
+    /// Only these nodes, the nearest first (`MPOL_BIND`).
     Bind(NodeSet),
-    /// In turns, by the page's index in its mapping (`MPOL_INTERLEAVE`).
+    /// These nodes in turn, by the page's index in its mapping (`MPOL_INTERLEAVE`).
     Interleave(NodeSet),
 }
 
 impl MemPolicy {
-    /// That of a scenario, on a machine with so many nodes.
+    /// The scenario's policy, on a machine with this many nodes.
     pub fn of(policy: Mempolicy, nodes: usize) -> MemPolicy {
         match policy {
             Mempolicy::Default => MemPolicy::Default,
@@ -77,7 +78,7 @@ impl MemPolicy {
         }
     }
 
-    /// This policy, or `other` where it is none.
+    /// This policy, or `other` if this is [`MemPolicy::Default`].
     ///
     /// Source: mm/mempolicy.c:get_vma_policy, get_task_policy (5.10 to 6.12).
     #[must_use]
@@ -85,10 +86,11 @@ impl MemPolicy {
         if self == MemPolicy::Default { other } else { self }
     }
 
-    /// Whether a page on that node is in its place for `mbind`. A policy that names no node has none in its place.
+    /// Whether a page on that node follows the policy, as `mbind` checks it. For a policy that
+    /// names no node, no page does.
     ///
-    /// Source: mm/mempolicy.c:queue_pages_required (5.10, 6.1), queue_folio_required (6.12): `MPOL_MF_INVERT` with
-    /// the nodes that the caller names.
+    /// Source: mm/mempolicy.c:queue_pages_required (5.10, 6.1), queue_folio_required (6.12):
+    /// `MPOL_MF_INVERT` with the nodes that the caller names.
     pub fn names(self, node: NodeId) -> bool {
         match self {
             MemPolicy::Default | MemPolicy::Local => false,
@@ -98,26 +100,26 @@ impl MemPolicy {
     }
 }
 
-/// For whom a frame is handed out: that says on which nodes it may lie.
+/// The purpose of an allocation, which decides the allowed nodes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Near {
-    /// The CPU that asks. (For a page of a file kernels ask the thread's policy; the model has no files where there
-    /// are several nodes.)
+    /// It is for the CPU that allocates. (Kernels apply the thread's policy to a page of a file,
+    /// but the model has no files on machines with several nodes.)
     Here,
-    /// This page: its mapping's policy says, or that of the thread that asks.
+    /// It is for this page: the policy of its mapping decides, or else that of the thread.
     Page(MmId, Vpn),
-    /// What takes the place of this folio, by that policy.
+    /// It replaces this folio, by this policy.
     By(MemPolicy, Pfn),
-    /// This node and no other (`__GFP_THISNODE`): the destination of a migration.
+    /// It may come from this node only (`__GFP_THISNODE`): the destination of a migration.
     Only(NodeId),
 }
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Node {
-    /// How many frames it has.
+    /// The number of the node's frames.
     frames: u32,
-    /// Itself and the others, the nearest first, of equally near ones the lowest number first.
+    /// All nodes by distance: this node first, and the lower number first among equally near ones.
     nearest: Vec<NodeId>,
 }
 
@@ -125,25 +127,25 @@ struct Node {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Nodes {
     nodes: Vec<Node>,
-    /// Frames in a block, as a power of two.
+    /// The number of frames in a block, as a power of two.
     block: u8,
-    /// By CPU. A CPU that is not named is on node 0.
+    /// The node of each CPU. A CPU that is not listed is on node 0.
     cpus: Vec<NodeId>,
-    /// Row by row.
+    /// The distance between each two nodes, row by row.
     distances: Vec<u8>,
-    /// How many of the nodes, the last ones, are slower memory.
+    /// How many of the nodes are slower memory; they are the last ones.
     slow: u16,
 }
 
 impl Nodes {
-    /// One node, which has all CPUs and so many frames.
+    /// A single node, with all CPUs and this many frames.
     pub fn one(frames: u32) -> Nodes {
         Nodes::new(&[frames], 0, Vec::new(), &[])
     }
 
-    /// Nodes with these numbers of frames, in blocks of that order; by CPU its node: one that has
-    /// none has no CPUs. `distances` are row by row, as in ACPI's SLIT; without any, each node is
-    /// as far from each other one.
+    /// Nodes with these numbers of frames, in blocks of order `block`. `cpus` has the node of each
+    /// CPU; a node that does not occur has no CPUs. `distances` are row by row, as in ACPI's SLIT.
+    /// Without them, all other nodes are equally far.
     pub fn new(frames: &[u32], block: u8, cpus: Vec<NodeId>, distances: &[u8]) -> Nodes {
         let count = frames.len();
         let default = |of: usize| {
@@ -162,7 +164,7 @@ impl Nodes {
         Nodes { nodes, block, cpus, distances, slow: 0 }
     }
 
-    /// Those of the scenario's machine, each with so many frames and blocks of that order.
+    /// The nodes of the scenario's machine, each with this many frames, in blocks of order `block`.
     pub fn for_program(program: &Program, frames: u32, block: u8) -> Nodes {
         match program.machine.nodes {
             None | Some(..=1) => Nodes::one(frames),
@@ -175,18 +177,18 @@ impl Nodes {
         }
     }
 
-    /// These nodes, so many of which, the last ones, are slower memory.
+    /// These nodes, of which the last `slow` are slower memory.
     #[must_use]
     pub fn with_slow(self, slow: u16) -> Nodes {
         Nodes { slow, ..self }
     }
 
-    /// Frames in a block, as a power of two.
+    /// The number of frames in a block, as a power of two.
     pub const fn block(&self) -> u8 {
         self.block
     }
 
-    /// How many there are.
+    /// The number of nodes.
     #[inline]
     pub fn count(&self) -> usize {
         self.nodes.len()
@@ -211,12 +213,13 @@ impl Nodes {
         (self.count() == 1) || self.cpus.contains(&node)
     }
 
-    /// Whether no memory is faster (`node_is_toptier`).
+    /// Whether no memory is faster than the node's (`node_is_toptier`).
     pub fn is_top_tier(&self, node: NodeId) -> bool {
         node.index() + usize::from(self.slow) < self.count()
     }
 
-    /// The node that its pages are demoted to: the nearest slower one, if it is not slow itself.
+    /// The node that this node's pages are demoted to: the nearest slower one. `None` if the node
+    /// is slow itself, or no node is slower.
     ///
     /// Source: mm/memory-tiers.c:next_demotion_node (6.12).
     pub fn slower(&self, node: NodeId) -> Option<NodeId> {
@@ -224,44 +227,44 @@ impl Nodes {
         self.nearest(node).iter().find(slower).copied().filter(|_| self.is_top_tier(node))
     }
 
-    /// How far they are apart (`node_distance`).
+    /// The distance of two nodes (`node_distance`).
     pub fn distance(&self, from: NodeId, to: NodeId) -> u8 {
         self.distances[from.index() * self.count() + to.index()]
     }
 
-    /// The node and the others, the nearest first.
+    /// All nodes by distance from `from`, which comes first.
     pub fn nearest(&self, from: NodeId) -> &[NodeId] {
         &self.nodes[from.index()].nearest
     }
 
-    /// Frames of the node.
+    /// The number of the node's frames.
     pub fn frames(&self, node: NodeId) -> u32 {
         self.nodes[node.index()].frames
     }
 
-    /// Frames of all nodes.
+    /// The number of frames of all nodes.
     pub fn all_frames(&self) -> u32 {
         self.nodes.iter().fold(0, |sum, node| sum.saturating_add(node.frames))
     }
 
-    /// Of the node's frames, this one's turn, counted from 0.
+    /// The position of this frame among its node's frames, from 0.
     fn turn(&self, frame: Pfn) -> u64 {
         let round = u64::from(frame.0 >> self.block) / self.count() as u64;
         round << self.block | u64::from(frame.0 & ((1 << self.block) - 1))
     }
 
-    /// Whether there is a frame of that number: its node is large enough. (The zero page counts for
-    /// none.)
+    /// Whether a frame with this number exists: its node is large enough. (The zero page does not
+    /// count.)
     pub fn exists(&self, frame: Pfn) -> bool {
         let node = self.of_frame(frame);
         self.turn(frame) < u64::from(self.frames(node)) + u64::from(node == NodeId(0))
     }
 
-    /// The highest number of a frame ([`Nodes::exists`]).
+    /// The highest number of an existing frame ([`Nodes::exists`]).
     pub fn last(&self) -> Pfn {
         let count = self.count() as u64;
         let last = |node: u64| {
-            // The zero page is a frame of node 0 beside its own.
+            // The zero page is one frame of node 0 in addition to the node's own.
             let frames = u64::from(self.frames(NodeId(node as u16))) + u64::from(node == 0);
             let turn = frames.checked_sub(1)?;
             let round = turn >> self.block;
@@ -271,7 +274,7 @@ impl Nodes {
         Pfn(u32::try_from(last).unwrap_or(u32::MAX))
     }
 
-    /// The nodes that a request may be served from, in the order in which they are tried.
+    /// The nodes that may serve a request, in the order in which they are tried.
     fn order(&self, policy: MemPolicy, here: NodeId, index: u64) -> Vec<NodeId> {
         let nearest = |from: NodeId| self.nearest(from).iter().copied();
         match policy {
@@ -288,8 +291,8 @@ impl Nodes {
 }
 
 impl<M: Mode> World<M> {
-    /// A folio with one reference, or `None` if memory is full, or the run may take no more. Operations ask
-    /// [`crate::kernel::alloc`].
+    /// Allocates a folio with one reference; `None` if memory is full, or the run may take no more.
+    /// Kernel operations use [`crate::kernel::alloc`] instead.
     #[inline]
     pub fn hand_out(&mut self, at: At, near: Near, order: u8, flags: FrameFlags) -> Option<Pfn> {
         let folio = match order {
@@ -315,7 +318,7 @@ impl<M: Mode> World<M> {
         Some(folio)
     }
 
-    /// Whether there is a frame left for such a page.
+    /// Whether a frame is left for such a page.
     pub fn has_free(&self, at: At, near: Near) -> bool {
         match self.nodes.count() {
             1 => !self.frames.is_full(),
@@ -336,17 +339,18 @@ impl<M: Mode> World<M> {
         })
     }
 
-    /// The nodes that a frame may be handed out from, in the order in which they are tried.
+    /// The nodes that may serve an allocation, in the order in which they are tried.
     ///
     /// Source: mm/mempolicy.c:alloc_pages_vma (5.10), vma_alloc_folio, policy_nodemask (6.1 to
-    /// 7.3); new_page (5.10, 6.1), alloc_migration_target_by_mpol (6.12); interleave_nid (5.10, 6.1), get_vma_policy (6.12).
+    /// 7.3); new_page (5.10, 6.1), alloc_migration_target_by_mpol (6.12); interleave_nid (5.10,
+    /// 6.1), get_vma_policy (6.12).
     fn nodes_near(&self, near: Near, order: u8, at: At) -> Vec<NodeId> {
         let here = self.nodes.of_cpu(at.cpu);
         match near {
             Near::Only(node) => vec![node],
             Near::Here => self.nodes.order(MemPolicy::Local, here, 0),
             Near::Page(mm, page) => {
-                // Pages of a huge page have one turn, counted from the start of their mapping.
+                // The pages of a huge page share one turn, counted from the start of their mapping.
                 let first = Vpn(page.0 >> order << order);
                 let turn = |vma: &Vma| {
                     let before = first.0.saturating_sub(vma.range.start.0);
@@ -366,7 +370,7 @@ impl<M: Mode> World<M> {
     }
 }
 
-/// The nodes of a world: the same in all copies of it.
+/// The nodes of a world, shared by all its copies.
 pub type SharedNodes = Arc<Nodes>;
 
 #[cfg(test)]
@@ -388,7 +392,7 @@ mod tests {
         let of: Vec<u16> = [0, 3, 4, 8, 11, 12, 16].map(|pfn| nodes.of_frame(Pfn(pfn)).0).into();
         assert_eq!(of, [0, 0, 1, 2, 2, 0, 1]);
         let there = |pfn| nodes.exists(Pfn(pfn));
-        // The zero page is a frame of node 0 beside its eight.
+        // The zero page is one frame of node 0 in addition to its eight.
         assert!(there(15) && there(24) && !there(25));
         assert!(there(7) && !there(16), "node 1 has one block");
         let far = (0..100).filter(|pfn| nodes.of_frame(Pfn(*pfn)) == FAR && there(*pfn));

@@ -1,11 +1,12 @@
-//! What memory is of: objects.
+//! Objects: what the pages of memory belong to.
 //!
-//! A frame names its object and its index there. The object knows which address spaces map it, and their
-//! mappings say at which page ([`super::mm::Mm::pages_of`]): so a walk from a frame looks at the address
-//! spaces that may map it and at no other ([`crate::kernel::rmap`]). A file is an object, and so is shared memory, which
-//! kernels take for a file in memory: it has pages whether or not they are mapped. Anonymous memory is an `anon_vma`'s. A fork
-//! gives each of the child's mappings an object of its own, below that of the parent's: pages of the upper one may be
-//! mapped by both.
+//! A frame names its object and its index there. The object knows which address spaces map it, and
+//! their mappings know at which page ([`super::mm::Mm::pages_of`]). So a walk from a frame looks
+//! only at address spaces that may map it ([`crate::kernel::rmap`]). A file is an object. Shared
+//! memory is one as well, because kernels treat it as a file in memory. Both have pages whether or
+//! not these are mapped. Anonymous memory belongs to an `anon_vma`. A fork gives each of the
+//! child's mappings a new object below the object of the parent's mapping. Both processes may map
+//! pages of the upper object.
 
 use crate::addr::{MmId, ObjectId, Pfn};
 use smallvec::SmallVec;
@@ -15,34 +16,36 @@ use std::ops::Range;
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Object {
-    /// The address spaces that map it or one below it, in the order in which they began to; none: the number is
-    /// free.
+    /// The address spaces that map it or an object below it, in the order in which they began to.
+    /// If there are none, the number is free.
     mapped_by: SmallVec<[MmId; 2]>,
-    /// The one that it was forked from.
+    /// The object that it was forked from.
     above: Option<ObjectId>,
-    /// What of a file it is; then it has pages of its own (the page cache), each with one reference.
+    /// The kind of file, if it is one. A file has pages of its own (the page cache), with one
+    /// reference to each.
     file: Option<FileKind>,
     pages: BTreeMap<u64, Pfn>,
-    /// Pages of memory that are in swap, with their slots, each of which counts one for it.
+    /// The swap slots of pages that are in swap. Each counts as one reference to its slot.
     swapped: BTreeMap<u64, u32>,
-    /// Pages of a disk that reclaim took, and that nobody has asked for since (shadow entries).
+    /// Pages of a file on a disk that reclaim took and that were not accessed since (shadow
+    /// entries).
     evicted: BTreeSet<u64>,
-    /// Pages of a file of which its disk has something else than zeros.
+    /// Pages whose contents on the disk are not only zeros.
     on_disk: BTreeSet<u64>,
-    /// How many pages a file has (`i_size`); of other objects nobody asks.
+    /// The number of pages of a file (`i_size`). It is not used for other objects.
     size: u64,
 }
 
-/// How long a file lasts.
+/// Kinds of files, by how long they exist.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum FileKind {
-    /// One of the scenario's, which is there whether or not it is mapped.
+    /// A file of the scenario, which exists whether or not it is mapped.
     Named,
-    /// Shared memory: it goes with its last mapping.
+    /// Shared memory, which ends with its last mapping.
     SharedMemory,
 }
 
-/// All objects; number 0 is none.
+/// All objects. Number 0 means no object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Objects {
     stored: Vec<Object>,
@@ -56,7 +59,7 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// An object that `mm` maps, below `above`; `None` if there are too many.
+    /// Creates an object that `mm` maps, below `above`; `None` if there are too many objects.
     pub fn create(&mut self, mm: MmId, above: Option<ObjectId>) -> Option<ObjectId> {
         let id = match self.free.pop() {
             Some(id) => id,
@@ -76,7 +79,7 @@ impl Objects {
         Some(id)
     }
 
-    /// Shared memory that `mm` maps; `None` if there are too many objects.
+    /// Creates shared memory that `mm` maps; `None` if there are too many objects.
     pub fn create_shared(&mut self, mm: MmId) -> Option<ObjectId> {
         let id = self.create(mm, None)?;
         (self.stored[id.index()].file, self.stored[id.index()].size) =
@@ -84,21 +87,22 @@ impl Objects {
         Some(id)
     }
 
-    /// The next file of the scenario, of so many pages, before there is anything else; `None` if there are too many objects.
+    /// Creates the scenario's next file, with `size` pages. Files have to come before all other
+    /// objects. `None` if there are too many objects.
     pub fn create_file(&mut self, size: u64) -> Option<ObjectId> {
         let id = ObjectId(u16::try_from(self.stored.len()).ok()?);
         self.stored.push(Object { file: Some(FileKind::Named), size, ..Object::default() });
         Some(id)
     }
 
-    /// The scenario's file of that number, counted from 0, if there is one.
+    /// The scenario's file with this number, from 0, if it exists.
     pub fn file(&self, number: u16) -> Option<ObjectId> {
         let id = ObjectId(number.checked_add(1)?);
         let object = self.stored.get(id.index())?;
         (object.file == Some(FileKind::Named)).then_some(id)
     }
 
-    /// `mm` maps it as well.
+    /// Records that `mm` maps the object, too.
     pub fn link(&mut self, object: ObjectId, mm: MmId) {
         let mapped_by = &mut self.stored[object.index()].mapped_by;
         if !mapped_by.contains(&mm) {
@@ -106,8 +110,8 @@ impl Objects {
         }
     }
 
-    /// `mm` maps it as well, and comes right after `before`, which it was forked from (mm/interval_tree.c:
-    /// vma_interval_tree_insert_after).
+    /// Records that `mm` maps the object, too, directly after `before`, which it was forked from
+    /// (mm/interval_tree.c: vma_interval_tree_insert_after).
     pub fn link_after(&mut self, object: ObjectId, mm: MmId, before: MmId) {
         let mapped_by = &mut self.stored[object.index()].mapped_by;
         if !mapped_by.contains(&mm) {
@@ -116,46 +120,46 @@ impl Objects {
         }
     }
 
-    /// Whether it is a file, or shared memory, so that its pages are in the page cache.
+    /// Whether it is a file or shared memory, whose pages are in the page cache.
     pub fn is_file(&self, object: ObjectId) -> bool {
         self.stored[object.index()].file.is_some()
     }
 
-    /// How many pages it has, if it is a file: no access goes beyond.
+    /// The number of its pages, if it is a file. Accesses beyond them fail.
     #[inline]
     pub fn size(&self, object: ObjectId) -> u64 {
         self.stored[object.index()].size
     }
 
-    /// The file has so many pages from now on; how many it had.
+    /// Sets the number of the file's pages, and returns the old number.
     pub fn set_size(&mut self, object: ObjectId, pages: u64) -> u64 {
         std::mem::replace(&mut self.stored[object.index()].size, pages)
     }
 
-    /// Its page of that index.
+    /// The page with that index, if it is in memory.
     pub fn page(&self, object: ObjectId, index: u64) -> Option<Pfn> {
         self.stored[object.index()].pages.get(&index).copied()
     }
 
-    /// Gives it a page; the one that was there.
+    /// Adds a page, and returns the page that had that index before.
     pub fn set_page(&mut self, object: ObjectId, index: u64, frame: Pfn) -> Option<Pfn> {
         let object = &mut self.stored[object.index()];
         object.evicted.remove(&index);
         object.pages.insert(index, frame)
     }
 
-    /// Whether it has a page of that index, in memory or in swap.
+    /// Whether the object has a page with that index, in memory or in swap.
     pub fn has(&self, object: ObjectId, index: u64) -> bool {
         self.page(object, index).is_some() || self.slot(object, index).is_some()
     }
 
-    /// The swap slot that has its page of that index.
+    /// The swap slot of the page with that index, if it is in swap.
     #[inline]
     pub fn slot(&self, object: ObjectId, index: u64) -> Option<u32> {
         self.stored[object.index()].swapped.get(&index).copied()
     }
 
-    /// Its page of that index is in this slot from now on, or in none; the slot that it was in.
+    /// Sets or clears the swap slot of the page with that index, and returns the slot that it had.
     pub fn set_slot(&mut self, object: ObjectId, index: u64, slot: Option<u32>) -> Option<u32> {
         let swapped = &mut self.stored[object.index()].swapped;
         match slot {
@@ -164,71 +168,71 @@ impl Objects {
         }
     }
 
-    /// The slots that have pages of it.
+    /// The swap slots of the object's pages.
     pub fn slots_of(&self, object: ObjectId) -> Vec<u32> {
         self.stored[object.index()].swapped.values().copied().collect()
     }
 
-    /// The slots that have pages of files and of shared memory.
+    /// The swap slots of the pages of all files and of shared memory.
     pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         self.stored.iter().flat_map(|object| object.swapped.values().copied())
     }
 
-    /// Reclaim took the page of that index.
+    /// Records that reclaim took the page with that index.
     pub fn evict(&mut self, object: ObjectId, index: u64) {
         self.stored[object.index()].evicted.insert(index);
     }
 
-    /// Whether reclaim took it.
+    /// Whether reclaim took the page with that index.
     pub fn was_evicted(&self, object: ObjectId, index: u64) -> bool {
         self.stored[object.index()].evicted.contains(&index)
     }
 
-    /// That is forgotten for these pages.
+    /// Forgets that reclaim took these pages.
     pub fn forget_evicted(&mut self, object: ObjectId, pages: Range<u64>) {
         self.stored[object.index()].evicted.retain(|index| !pages.contains(index));
     }
 
-    /// Whether its disk has something else than zeros there.
+    /// Whether the page's contents on the disk are not only zeros.
     pub fn is_on_disk(&self, object: ObjectId, index: u64) -> bool {
         self.stored[object.index()].on_disk.contains(&index)
     }
 
-    /// That is so from now on, or not.
+    /// Sets whether the page's contents on the disk are not only zeros.
     pub fn set_on_disk(&mut self, object: ObjectId, index: u64, there: bool) {
         let on_disk = &mut self.stored[object.index()].on_disk;
         _ = if there { on_disk.insert(index) } else { on_disk.remove(&index) };
     }
 
-    /// Takes a page from it.
+    /// Removes a page from the object.
     pub fn remove_page(&mut self, object: ObjectId, index: u64) {
         self.stored[object.index()].pages.remove(&index);
     }
 
-    /// The pages that files and shared memory have.
+    /// The pages in memory of all files and of shared memory.
     pub fn pages(&self) -> impl Iterator<Item = Pfn> + '_ {
         self.stored.iter().flat_map(|object| object.pages.values().copied())
     }
 
-    /// The address spaces that map it, or one below it.
+    /// The address spaces that map the object or one below it.
     #[inline]
     pub fn mapped_by(&self, object: ObjectId) -> &[MmId] {
         &self.stored[object.index()].mapped_by
     }
 
-    /// The object and those above it, upwards.
+    /// The object and all objects above it, upwards.
     pub fn chain(&self, object: ObjectId) -> SmallVec<[ObjectId; 4]> {
         std::iter::once(object).chain(self.upwards(object)).collect()
     }
 
-    /// Those above it, upwards.
+    /// All objects above it, upwards.
     #[inline]
     fn upwards(&self, object: ObjectId) -> impl Iterator<Item = ObjectId> + '_ {
         let above = |id: ObjectId| self.stored[id.index()].above;
         std::iter::successors(above(object), move |id| above(*id))
     }
 
-    /// Whether pages of `object` may be in mappings of `own`: it is the same, or above it.
+    /// Whether mappings of `own` may have pages of `object`: it is `own` or above it.
     #[inline]
     pub fn may_have(&self, own: ObjectId, object: ObjectId) -> bool {
         own == object || self.is_above(object, own)
@@ -239,14 +243,15 @@ impl Objects {
         self.upwards(own).any(|above| above == object)
     }
 
-    /// The uppermost one, whose lock is that of all below it (`anon_vma->root`).
+    /// The uppermost object, whose lock is that of all objects below it (`anon_vma->root`).
     #[inline]
     pub fn root(&self, object: ObjectId) -> ObjectId {
         self.upwards(object).last().unwrap_or(object)
     }
 
-    /// `mm` has no mapping of it or below it left; without any, it is gone, unless it is a file that has a name. Returns the
-    /// pages that were its own then.
+    /// Records that `mm` has no mapping left of the object or of one below it. After the last
+    /// address space the object is removed, unless it is a file of the scenario. Returns the pages
+    /// that the removed object had.
     pub fn unlink(&mut self, object: ObjectId, mm: MmId) -> Vec<Pfn> {
         let mapped_by = &mut self.stored[object.index()].mapped_by;
         let before = mapped_by.len();
@@ -269,7 +274,7 @@ mod tests {
         objects.create(MmId(mm), None).unwrap()
     }
 
-    /// Walks from the parent's pages come to the child as long as it has mappings.
+    /// Walks from the parent's pages reach the child as long as the child has mappings.
     #[test]
     fn a_forked_object_is_below_its_parents() {
         let mut objects = Objects::default();

@@ -1,10 +1,11 @@
 //! A page table: tables of entries, level by level.
 //!
-//! An entry of the last level is a PTE; one above it names a table of the level below, or maps a huge
-//! page. Beside the entries a table stores the address space's unload count when each one's translation was
-//! last established: that is what tells whether a CPU that went elsewhere can have cached it
-//! ([`super::tlb`]). Tables exist as the kernel allocates and frees them: their presence decides
-//! what a flush covers and whether a huge page fits.
+//! An entry of the last level is a PTE. An entry above it names a table of the level below, or maps
+//! a huge page. For each entry, a table also stores the address space's unload count from when the
+//! entry's translation was last established. This count says whether a CPU that left the address
+//! space can have cached the translation ([`super::tlb`]). Tables exist from when the kernel
+//! allocates them until it frees them: their presence decides what a flush covers and whether a
+//! huge page fits.
 
 use super::room::Room;
 use crate::addr::{Span, TableId, Vpn};
@@ -14,12 +15,12 @@ use crate::pte::{PresentPte, Pte};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What an entry was, as far as processors could cache it.
+/// The entry before a change, as far as processors could cache it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// The translation.
+    /// The translation, if the entry had one.
     pub old: Option<PresentPte>,
-    /// The unload count at which it was established.
+    /// The unload count from when the translation was established.
     pub since: u32,
 }
 
@@ -31,10 +32,10 @@ fn same_translation(old: Option<PresentPte>, new: Option<PresentPte>) -> bool {
     }
 }
 
-/// A table, but for its entries.
+/// A table without its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Table {
-    /// Empty while every count in it would be 0.
+    /// The unload count of each entry; empty while all counts would be 0.
     since: Box<[u32]>,
     used: u32,
 }
@@ -43,7 +44,7 @@ struct Table {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Level {
     tables: Vec<Table>,
-    /// Their entries, table after table.
+    /// The entries of all tables, table after table.
     entries: Vec<u64>,
     free: Vec<TableId>,
 }
@@ -52,31 +53,34 @@ struct Level {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PageTable {
     arch: Arch,
-    /// From the last one up. The root is the first table of the uppermost one.
+    /// The levels, from the last level up. The root is the first table of the uppermost level.
     levels: [Level; MAX_LEVELS],
     last: Ignored<LastLeaf>,
-    /// Bytes of [`Room`] that it has.
+    /// The number of bytes that it has taken from [`Room`].
     taken: Ignored<u64>,
 }
 
-/// Where the last-level table found last has its entries, and the span of pages it covers. It is no state: two
-/// page tables are equal whatever was looked up in them.
+/// The position of the entries of the last-level table that was found most recently, and the span
+/// of pages that it covers. It is a cache and no state: page tables compare as equal whatever was
+/// looked up in them.
 ///
-/// One word: the span's number is above; below is what a page's number and its entry's place differ by.
+/// It is one word. The upper bits have the span's number, the lower bits the difference between a
+/// page's number and its entry's position.
 #[derive(Debug)]
 struct LastLeaf(AtomicU64);
 
 impl LastLeaf {
-    /// Bits of a place among all entries of the level.
+    /// The number of bits of a position among all entries of the level.
     const BITS: u32 = 28;
     const PLACES: u64 = (1 << LastLeaf::BITS) - 1;
 
-    /// No address space reaches to the span of that number.
+    /// The empty cache: no address space has a span with that number.
     fn unknown() -> LastLeaf {
         LastLeaf(AtomicU64::new(u64::MAX))
     }
 
-    /// The place of `page`, which is in span number `span`.
+    /// The position of the entry of `page`, which is in span number `span`; `None` if the cache has
+    /// another span.
     #[inline(always)]
     fn get(&self, page: Vpn, span: u64) -> Option<usize> {
         let last = self.0.load(Relaxed);
@@ -101,18 +105,18 @@ impl Clone for LastLeaf {
     }
 }
 
-/// A table whose entries are looked at one after the other.
+/// A table during a walk over its entries.
 struct Walked {
-    /// The first page that it covers.
+    /// The first page that the table covers.
     first: Vpn,
-    /// The places of those that are still to come.
+    /// The positions that are still to be looked at.
     places: Range<usize>,
-    /// How many of them hold something.
+    /// The number of entries among them that are not empty.
     left: u32,
 }
 
 impl PageTable {
-    /// An empty table.
+    /// An empty page table.
     pub fn new(arch: Arch) -> PageTable {
         let (last, taken) = (Ignored(LastLeaf::unknown()), Ignored(0));
         let mut table = PageTable { arch, levels: Default::default(), last, taken };
@@ -121,7 +125,7 @@ impl PageTable {
         table
     }
 
-    /// Bytes of memory that were taken for it, the root's apart.
+    /// The number of bytes that were taken for it, without the root.
     pub fn taken(&self) -> u64 {
         *self.taken
     }
@@ -136,13 +140,13 @@ impl PageTable {
         &mut self.levels[level as usize - 1]
     }
 
-    /// Which entry of a table of `level` covers `page`.
+    /// The index of the entry that covers `page` in a table of `level`.
     #[inline]
     fn index(&self, page: Vpn, level: u32) -> usize {
         (page.0 >> self.arch.order(level)) as usize & (self.arch.entries(level) - 1)
     }
 
-    /// Where that entry is among all of the level.
+    /// The position of that entry among all entries of the level.
     #[inline]
     fn place(&self, table: TableId, page: Vpn, level: u32) -> usize {
         table.index() << self.arch.bits(level) | self.index(page, level)
@@ -153,7 +157,8 @@ impl PageTable {
         self.arch.codec.decode(self.level(level).entries[place], level)
     }
 
-    /// The table of `level` that covers `page`; or what ends the way down to it, and at which level.
+    /// The table of `level` that covers `page`. If there is none, the entry at which the descent
+    /// ends, and its level.
     fn descend(&self, page: Vpn, level: u32) -> Result<TableId, (Pte, u32)> {
         let (mut table, mut at) = (TableId(0), self.arch.levels());
         while at > level {
@@ -175,13 +180,13 @@ impl PageTable {
         }
     }
 
-    /// The table of `level` that has an entry in that place.
+    /// The table of `level` that contains the entry at that position.
     #[inline]
     fn table_at(&self, place: usize, level: u32) -> TableId {
         TableId((place >> self.arch.bits(level)) as u32)
     }
 
-    /// The place of the last-level entry of `page`, if it has a table.
+    /// The position of the last-level entry of `page`, if its table exists.
     #[inline(always)]
     fn leaf(&self, page: Vpn) -> Option<usize> {
         let span = page.0 >> self.arch.bits(1);
@@ -209,26 +214,27 @@ impl PageTable {
         (1..top).find(|level| self.has_table(page, *level)).unwrap_or(top)
     }
 
-    /// Whether the table of `level` that covers `page` exists and holds nothing.
+    /// Whether the table of `level` that covers `page` exists and is empty.
     pub fn is_empty(&self, page: Vpn, level: u32) -> bool {
         let table = self.table(page, level);
         table.is_some_and(|table| self.level(level).tables[table.index()].used == 0)
     }
 
-    /// The PTE of `page`: that of the last level, where there is such a table.
+    /// The PTE of `page`: the last-level entry, if there is a last-level table.
     #[inline(always)]
     pub fn get(&self, page: Vpn) -> Pte {
         self.leaf(page).map_or(Pte::None, |place| self.entry(place, 1))
     }
 
-    /// The translation of `page` at the last level; the outer `None` where there is no such table.
+    /// The translation of `page` at the last level. The outer `None` means that there is no such
+    /// table.
     #[inline(always)]
     pub fn in_leaf(&self, page: Vpn) -> Option<Option<PresentPte>> {
         let codec = self.arch.codec;
         self.leaf(page).map(|place| codec.translation(self.level(1).entries[place], 1))
     }
 
-    /// The translation that a walk for `page` ends at, if there is one, and the pages that its entry is for.
+    /// The translation that a walk for `page` finds, if any, and the pages of its entry.
     #[inline]
     pub fn walk(&self, page: Vpn) -> (Option<PresentPte>, Span) {
         match self.in_leaf(page) {
@@ -243,7 +249,8 @@ impl PageTable {
         (pte.present(), Span::around(page, self.arch.order(level)))
     }
 
-    /// What the way to `page` ends at, whatever it is, and the pages that this entry is for.
+    /// The entry that the descent to `page` ends at, whatever it contains, and the pages of this
+    /// entry.
     pub fn find(&self, page: Vpn) -> (Pte, Span) {
         let span = page.0 >> self.arch.bits(1);
         let place = match self.last.get(page, span) {
@@ -260,24 +267,25 @@ impl PageTable {
         (self.entry(place, 1), Span::one(page))
     }
 
-    /// How many tables there are, the root apart.
+    /// The number of tables without the root.
     pub fn tables(&self) -> u64 {
         let below = &self.levels[..self.arch.levels() as usize - 1];
         below.iter().map(|level| (level.tables.len() - level.free.len()) as u64).sum()
     }
 
-    /// Every entry that holds something and names no table, with its pages, ascending.
+    /// Every entry that is not empty and names no table, with its pages, in ascending order.
     pub fn entries(&self) -> impl Iterator<Item = (Span, Pte)> + '_ {
         self.entries_of_levels_from(1)
     }
 
-    /// Those among them above the last level: each is for a huge page.
+    /// The entries of [`PageTable::entries`] above the last level. Each is for a huge page.
     pub fn huge_entries(&self) -> impl Iterator<Item = (Span, Pte)> + '_ {
         self.entries_of_levels_from(2)
     }
 
     fn entries_of_levels_from(&self, lowest: u32) -> impl Iterator<Item = (Span, Pte)> + '_ {
-        // The tables on the way. Most of a table is empty as a rule, and tests look at all of it after every operation.
+        // The tables on the way down. Most of a table is usually empty, and tests look at all
+        // entries after every operation.
         let mut way = vec![self.walk_of(TableId(0), Vpn(0), self.arch.levels())];
         std::iter::from_fn(move || {
             loop {
@@ -290,7 +298,7 @@ impl PageTable {
                 };
                 let place = table.places.start + empty;
                 table.left -= 1;
-                // What is behind the last one is empty.
+                // The entries after the last one in use are empty.
                 table.places.start = if table.left == 0 { table.places.end } else { place + 1 };
                 let (order, index) =
                     (self.arch.order(level), place & (self.arch.entries(level) - 1));
@@ -307,7 +315,7 @@ impl PageTable {
         })
     }
 
-    /// The table of `level` whose first page is `first`, none of whose entries was looked at.
+    /// The table of `level` whose first page is `first`, before any of its entries was looked at.
     fn walk_of(&self, table: TableId, first: Vpn, level: u32) -> Walked {
         let start = self.place(table, first, level);
         let left = self.level(level).tables[table.index()].used;
@@ -315,17 +323,17 @@ impl PageTable {
         Walked { first, places: start..end, left }
     }
 
-    /// Sets the PTE of `page` and returns which translation was there; `None`, changing nothing, if its table
-    /// does not exist. `unloads` is the address space's unload count: a translation that is
-    /// another one than before bears it from now on.
+    /// Sets the PTE of `page` and returns the translation that was there. If its table does not
+    /// exist, returns `None` and changes nothing. `unloads` is the address space's unload count,
+    /// which is stored if the translation is a new one.
     #[inline(always)]
     pub fn set(&mut self, page: Vpn, new: Pte, unloads: u32) -> Option<Replaced> {
         let place = self.leaf(page)?;
         Some(self.replace(place, 1, new, unloads))
     }
 
-    /// The same for the entry of `level` (2 and up), which may map a huge page; nothing changes either if
-    /// it names a table.
+    /// Sets the entry of `level` (2 and up), which may map a huge page, as [`PageTable::set`] does.
+    /// Also returns `None`, and changes nothing, if the entry names a table.
     pub fn set_huge(&mut self, page: Vpn, level: u32, new: Pte, unloads: u32) -> Option<Replaced> {
         let place = self.place(self.table(page, level)?, page, level);
         if let Pte::Table(_) = self.entry(place, level) {
@@ -334,7 +342,7 @@ impl PageTable {
         Some(self.replace(place, level, new, unloads))
     }
 
-    /// With a level that is known where it is called, most of it is.
+    /// The compiler knows the level at each call, so it can evaluate most of this in advance.
     #[inline(always)]
     fn replace(&mut self, place: usize, level: u32, new: Pte, unloads: u32) -> Replaced {
         let (table, entries) = (self.table_at(place, level), self.arch.entries(level));
@@ -355,8 +363,9 @@ impl PageTable {
         Replaced { old, since }
     }
 
-    /// Makes the table of `level` that covers `page`, and those above it (`pte_alloc`), unless a huge page
-    /// is in the way. How many were made; `None` if there is no memory for one of them.
+    /// Creates the table of `level` that covers `page`, and the tables above it (`pte_alloc`),
+    /// unless a huge page is there. Returns the number of tables created; `None` if there is no
+    /// memory for one of them.
     #[inline]
     pub fn allocate(&mut self, page: Vpn, level: u32, room: &Room) -> Option<u32> {
         if self.leaf(page).is_none() { self.allocate_down_to(page, level, room) } else { Some(0) }
@@ -382,14 +391,15 @@ impl PageTable {
         Some(made)
     }
 
-    /// `None` if there is no memory for it.
+    /// Adds a table; `None` if there is no memory for it.
     fn new_table(&mut self, level: u32, room: &Room) -> Option<TableId> {
         let entries = self.arch.entries(level);
         let level = self.level_mut(level);
         if let Some(free) = level.free.pop() {
             return Some(free);
         }
-        // Beside what the lists take: the counts in `since`, and a place on the list of free ones.
+        // This is taken in addition to the lists: the counts in `since`, and an entry on the list
+        // of free tables.
         let beside = (entries as u64 + 2) * size_of::<u32>() as u64;
         let lists = room.make(&mut level.tables, 1)? + room.make(&mut level.entries, entries)?;
         room.take(beside).then_some(())?;
@@ -400,8 +410,8 @@ impl PageTable {
         Some(made)
     }
 
-    /// Frees the table of `level` that covers `page`; returns whether there was one. Its entries
-    /// must be empty.
+    /// Frees the table of `level` that covers `page`, whose entries must be empty. Returns whether
+    /// there was one.
     pub fn free(&mut self, page: Vpn, level: u32) -> bool {
         let Some(child) = self.table(page, level) else { return false };
         debug_assert!(self.is_empty(page, level), "a freed table is empty");
@@ -410,7 +420,7 @@ impl PageTable {
         true
     }
 
-    /// Takes the table of `level` out of the one above it.
+    /// Removes the table of `level` from the table above it.
     fn unlink(&mut self, page: Vpn, level: u32) {
         if let Some(parent) = self.table(page, level + 1) {
             self.replace(self.place(parent, page, level + 1), level + 1, Pte::None, 0);
@@ -418,8 +428,8 @@ impl PageTable {
         self.last.forget();
     }
 
-    /// Moves the last-level table of `from` to where `to` has none (`move_normal_pmd`). Returns
-    /// false, changing nothing, if there is nothing to move or something in the way.
+    /// Moves the last-level table of `from` to `to`, where there must be none (`move_normal_pmd`).
+    /// Returns false, and changes nothing, if there is no table to move or the target is not empty.
     pub fn move_leaf(&mut self, from: Vpn, to: Vpn) -> bool {
         let (Some(leaf), Some(target)) = (self.table(from, 1), self.table(to, 2)) else {
             return false;
@@ -485,7 +495,7 @@ mod tests {
         assert_eq!((table.get(Vpn(513)), table.get(Vpn(1025))), (pte(2), pte(1)));
     }
 
-    /// All that holds something is told, in order, whatever else was there meanwhile.
+    /// All entries in use are found in order, whatever was there in the meantime.
     #[test]
     fn entries_are_told_in_order() {
         for arch in [X86_64, TINY] {
@@ -514,7 +524,7 @@ mod tests {
         }
     }
 
-    /// What is remembered of one table is right for each of its pages and for no other.
+    /// The cached position is right for each page of its table and for no other page.
     #[test]
     fn the_table_found_last() {
         let last = LastLeaf::unknown();
@@ -526,15 +536,15 @@ mod tests {
             assert_eq!((found(first), found(first + 511)), (Some(place), Some(place + 511)));
             assert_eq!((found(first.wrapping_sub(1)), found(first + 512)), (None, None));
         }
-        // Too large for the word.
+        // These are too large for the word.
         for (span, place) in [(1, 1 << LastLeaf::BITS), (1 << 40, 0)] {
             last.set(Vpn(span << 9), span, place);
             assert_eq!(found(span << 9), None);
         }
     }
 
-    /// A huge page is one entry of the level above: it is found from each of its pages, no table fits
-    /// where it is, and it fits where there is no table.
+    /// A huge page is one entry of the level above the last. It is found from each of its pages. No
+    /// table fits where it is, and it fits only where there is no table.
     #[test]
     fn a_huge_page_is_one_entry() {
         for (arch, level) in [(TINY, 2), (X86_64, 2), (X86_64, 3)] {

@@ -1,31 +1,31 @@
-//! Pins: what holds on to pages without a page table (`get_user_pages`, `pin_user_pages`).
+//! Pins: references to pages that no page table holds (`get_user_pages`, `pin_user_pages`).
 //!
-//! A pin is a reference to the frame, whatever becomes of the mapping. One of `FOLL_PIN` weighs as much as
-//! [`PIN_WEIGHT`] others, so that a fork can tell it from them.
+//! A pin is a reference to the frame, whatever happens to the mapping. A pin by `FOLL_PIN` counts
+//! as [`PIN_WEIGHT`] references, so that a fork can distinguish it from others.
 
 use crate::addr::{MmId, Pfn, PinId, Vpn};
 use crate::call::{Gup, PinAccess};
 
-/// What a `FOLL_PIN` adds to a frame's references (`GUP_PIN_COUNTING_BIAS`).
+/// The number of references that a `FOLL_PIN` pin adds to a frame (`GUP_PIN_COUNTING_BIAS`).
 ///
 /// Source: include/linux/mm.h (5.10 to 7.3).
 pub const PIN_WEIGHT: u32 = 1024;
 
-/// A pin that is held.
+/// A held pin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pin {
     /// The frame.
     pub frame: Pfn,
-    /// The page that it was found by.
+    /// The address space and page that it was found by.
     pub place: (MmId, Vpn),
     /// How it is held.
     pub gup: Gup,
-    /// For what.
+    /// The access that it is for.
     pub access: PinAccess,
 }
 
 impl Pin {
-    /// References that it stands for.
+    /// The number of references that the pin counts as.
     pub const fn weight(&self) -> u32 {
         match self.gup {
             Gup::Get => 1,
@@ -39,12 +39,13 @@ impl Pin {
 pub struct Pins(Vec<Option<Pin>>);
 
 impl Pins {
-    /// Room for as many pins, none of them held.
+    /// Space for this many pins, none of which is held.
     pub fn new(pins: usize) -> Pins {
         Pins(vec![None; pins])
     }
 
-    /// Whether the scenario has any: without, nobody looks at page tables without their lock.
+    /// Whether the scenario has any pins. If not, no operation reads page tables without their
+    /// lock.
     pub fn any(&self) -> bool {
         !self.0.is_empty()
     }
@@ -54,17 +55,17 @@ impl Pins {
         self.0[id.index()]
     }
 
-    /// The pin is held from now on.
+    /// Records that the pin is held.
     pub fn hold(&mut self, id: PinId, pin: Pin) {
         self.0[id.index()] = Some(pin);
     }
 
-    /// The pin is held no longer; what it was.
+    /// Records that the pin is no longer held, and returns it.
     pub fn release(&mut self, id: PinId) -> Option<Pin> {
         self.0[id.index()].take()
     }
 
-    /// Those that are held.
+    /// The held pins.
     pub fn held(&self) -> impl Iterator<Item = Pin> + '_ {
         self.0.iter().flatten().copied()
     }

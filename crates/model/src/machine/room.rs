@@ -1,30 +1,30 @@
-//! How much memory the model may take: the one place where its growth is counted.
+//! The memory that the model may take: the one place that counts its growth.
 //!
-//! What grows with what a program touches asks here before it grows: page tables, frames, swap
-//! slots, the logs of what was revoked, the events of a round. A list that grows is copied, so that
-//! for a moment both are there: that moment is counted as well. Nothing asks unless it grows, so
-//! that a run which has what it needs asks no more.
+//! Everything that grows with the memory that a program touches asks here before it grows: page
+//! tables, frames, swap slots, the logs of revoked translations, the events of a round. A list that
+//! grows is copied, so for a moment there are two copies; that moment is counted as well. Nothing
+//! asks unless it grows, so a run that has what it needs asks no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Memory that may be taken. Clones share it.
+/// A memory budget. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Room(Option<Arc<Bound>>);
 
 #[derive(Debug)]
 struct Bound {
-    /// In bytes.
+    /// The budget in bytes.
     most: u64,
     left: AtomicU64,
     refused: AtomicBool,
 }
 
 impl Room {
-    /// As much as there is.
+    /// A budget without a bound.
     pub const UNBOUNDED: Room = Room(None);
 
-    /// So many bytes.
+    /// A budget of `most` bytes.
     pub fn of(most: u64) -> Room {
         let (left, refused) = (AtomicU64::new(most), AtomicBool::new(false));
         Room(Some(Arc::new(Bound { most, left, refused })))
@@ -35,12 +35,12 @@ impl Room {
         Some(self.0.as_ref()?.most)
     }
 
-    /// Whether somebody asked for more than there was. The run is over then, whatever came of it.
+    /// Whether a request was refused. The run then ends, whatever the result of that request was.
     pub fn was_refused(&self) -> bool {
         self.0.as_ref().is_some_and(|bound| bound.refused.load(Relaxed))
     }
 
-    /// Takes so many bytes; false, taking none, if that is more than there is.
+    /// Takes this many bytes. Returns false, and takes none, if fewer are left.
     #[cold]
     pub fn take(&self, bytes: u64) -> bool {
         let Some(bound) = &self.0 else { return true };
@@ -51,15 +51,15 @@ impl Room {
         !bound.refused.load(Relaxed)
     }
 
-    /// So many bytes are free again.
+    /// Gives this many bytes back.
     pub fn give_back(&self, bytes: u64) {
         if let Some(bound) = &self.0 {
             bound.left.store(bound.left.load(Relaxed) + bytes, Relaxed);
         }
     }
 
-    /// Makes `list` able to take `more` entries; how many bytes that took, or `None` if there is no
-    /// memory for it.
+    /// Makes space in `list` for `more` entries. Returns the number of bytes that this took; `None`
+    /// if there is no memory.
     #[cold]
     pub fn make<T>(&self, list: &mut Vec<T>, more: usize) -> Option<u64> {
         let (had, size) = (list.capacity(), size_of::<T>() as u64);
@@ -67,8 +67,8 @@ impl Room {
             return Some(0);
         }
         let bytes = |entries: usize| (entries as u64).saturating_mul(size);
-        // By half, so that a long list is not copied too often; by what is needed, where that is
-        // all there is.
+        // The list grows by half, so that a long list is not copied too often; only by what is
+        // needed, if there is no memory for more.
         let fits = |more: &usize| {
             let new = bytes(list.len().saturating_add(*more));
             self.0.as_ref().is_none_or(|bound| bound.left.load(Relaxed) >= new)
@@ -83,7 +83,7 @@ impl Room {
         None
     }
 
-    /// There is no more memory.
+    /// Records that a request was refused.
     fn refuse(&self) {
         if let Some(bound) = &self.0 {
             bound.refused.store(true, Relaxed);
@@ -101,7 +101,7 @@ mod tests {
         while room.make(&mut list, 1).is_some() {
             list.push(0);
         }
-        // One more did not fit beside those: 8 * (len + 1) > 1000 - 8 * len.
+        // One more entry did not fit beside those: 8 * (len + 1) > 1000 - 8 * len.
         assert!(room.was_refused() && (55..=63).contains(&list.len()), "{}", list.len());
         assert!(!room.take(1), "refused once, the run is over");
     }

@@ -1,5 +1,5 @@
-//! What the simulator's CPUs have cached and may have cached: one [`Tlb`] per CPU, and exact may-cache
-//! answers from logs of what was revoked.
+//! The TLBs of the simulator's CPUs: one [`Tlb`] per CPU, and exact answers about what it may have
+//! cached, from logs of revoked translations.
 
 use super::cpu::Cpu;
 use super::may_cache::MayCache;
@@ -13,29 +13,30 @@ use crate::arch::AccessedDirty;
 use crate::pte::PresentPte;
 use std::cell::Cell;
 
-/// A translation that was taken away.
+/// A translation that was revoked.
 #[derive(Copy, Clone, Debug)]
 struct Revoked {
     pages: Span,
     old: PresentPte,
-    /// The address space's unload count when the translation was established.
+    /// The address space's unload count from when the translation was established.
     since: u32,
 }
 
-/// Which revoked translations a slot may still hold.
+/// The revoked translations that a slot may still hold.
 #[derive(Clone, Debug, Default)]
 struct SlotView {
-    /// The address space's log has been dealt with up to here (counted from the run's start).
+    /// The position in the address space's log up to which entries were processed (counted from the
+    /// run's start).
     seen: u64,
-    /// Unflushed translations from before `seen`.
+    /// Translations from before `seen` that were not flushed.
     left: Vec<Revoked>,
-    /// The unload count at which the CPU left the slot; `None` while it is loaded.
+    /// The unload count at which the CPU left the slot; `None` while the slot is loaded.
     left_at: Option<u32>,
     mm: Option<MmId>,
 }
 
 impl Revoked {
-    /// Whether it is stale, and in `scope`.
+    /// Whether it is stale and within `scope`.
     #[inline(always)]
     fn is_stale(&self, scope: FlushScope, mm: &Mm) -> bool {
         scope.covers(self.pages) && is_stale_now(self.pages, self.old, &mm.table)
@@ -43,7 +44,7 @@ impl Revoked {
 }
 
 impl SlotView {
-    /// Whether the CPU can have cached it: not what was established after it left.
+    /// Whether the CPU can have cached it: it was established before the CPU left.
     #[inline]
     fn cached(&self, entry: &Revoked) -> bool {
         self.left_at.is_none_or(|at| entry.since < at)
@@ -54,9 +55,9 @@ impl SlotView {
 #[derive(Clone, Debug, Default)]
 struct RevokedLog {
     entries: Vec<Revoked>,
-    /// Number of entries dropped before `entries[0]`.
+    /// The number of entries dropped before `entries[0]`.
     dropped: u64,
-    /// At this length the log is pruned.
+    /// The length at which the log is pruned.
     prune_at: usize,
 }
 
@@ -73,7 +74,7 @@ impl RevokedLog {
     }
 }
 
-/// The log of that address space.
+/// The log of the address space.
 fn log_of(logs: &mut Vec<RevokedLog>, id: MmId) -> &mut RevokedLog {
     if logs.len() <= id.index() {
         logs.resize_with(id.index() + 1, RevokedLog::default);
@@ -81,21 +82,21 @@ fn log_of(logs: &mut Vec<RevokedLog>, id: MmId) -> &mut RevokedLog {
     &mut logs[id.index()]
 }
 
-/// The simulator's TLBs: one [`Tlb`] per CPU and exact may-cache answers from logs.
+/// The simulator's TLBs: one [`Tlb`] per CPU, and exact may-cache answers from logs.
 #[derive(Clone, Debug)]
 pub struct SimTlbs {
-    /// The arrays.
+    /// The TLB of each CPU.
     pub cpus: Vec<Tlb>,
-    /// One view per slot, those of a CPU side by side.
+    /// One view per slot; the views of a CPU are side by side.
     views: Vec<SlotView>,
     asids: usize,
-    /// By address space.
+    /// The log of each address space.
     logs: Vec<RevokedLog>,
-    /// Memory that logs and views may take.
+    /// The memory that logs and views may take.
     room: Room,
-    /// What became writable, where account is kept of it.
+    /// Pages that became writable, if they are tracked.
     upgraded: Option<Upgraded>,
-    /// The second answer, and whether it was ever another one, where the simulator checks itself.
+    /// The second answer, and whether it ever differed, if the simulator checks itself.
     checked: Option<Box<(MayCache, Cell<bool>)>>,
 }
 
@@ -113,44 +114,45 @@ impl SimTlbs {
         }
     }
 
-    /// The same, whose logs take their memory there.
+    /// These TLBs, with logs that take their memory from `room`.
     #[must_use]
     pub fn within(self, room: Room) -> SimTlbs {
         SimTlbs { room, ..self }
     }
 
-    /// The same, with every answer checked against sets of all that may be cached. Slow; for tests.
+    /// These TLBs, with every answer checked against the sets of everything that may be cached.
+    /// This is slow, and meant for tests.
     #[must_use]
     pub fn checked(self, rule: AccessedDirty) -> SimTlbs {
         let sets = (MayCache::new(rule), Cell::new(false));
         SimTlbs { checked: Some(Box::new(sets)), ..self }
     }
 
-    /// Out of the way of the changes that revoke nothing, which most are.
+    /// This is kept apart from the changes that revoke nothing, which are the most frequent.
     #[inline(never)]
     fn revoked(&mut self, id: MmId, revoked: Revoked) {
         let SimTlbs { logs, room, .. } = self;
         let entries = &mut log_of(logs, id).entries;
-        // What there is no memory for is left out: the run is over.
+        // An entry that there is no memory for is left out, because the run is about to end.
         if entries.len() < entries.capacity() || room.make(entries, 1).is_some() {
             entries.push(revoked);
         }
     }
 
-    /// The same, which keep account of what became writable and that CPUs may not know to be so; they may hold a huge
-    /// page, of order `huge`, in `pieces`.
+    /// These TLBs, which also track pages that became writable while CPUs may hold older
+    /// translations of them. CPUs may hold a huge page, of order `huge`, in `pieces`.
     pub fn with_upgrades(self, huge: u8, pieces: bool) -> SimTlbs {
         SimTlbs { upgraded: Some(Upgraded::new(huge, pieces)), ..self }
     }
 
-    /// Whether a store that walks may meet a translation from before its page became writable. Asked once: after it the
-    /// CPU has none.
+    /// Whether a store that walks may meet a translation from before its page became writable. The
+    /// answer is given once: afterwards the CPU has no such translation.
     #[inline(always)]
     pub fn take_upgraded(&mut self, cpu: CpuId, asid: usize, page: Vpn) -> bool {
         self.upgraded.as_mut().is_some_and(|upgraded| upgraded.take(cpu, asid, page))
     }
 
-    /// The CPU has nothing of `scope` in the slot any more.
+    /// Records that the slot of the CPU holds nothing of `scope` any more.
     #[inline(always)]
     fn flush_upgraded(&mut self, cpu: CpuId, asid: usize, scope: FlushScope) {
         if let Some(upgraded) = &mut self.upgraded {
@@ -163,21 +165,20 @@ impl SimTlbs {
         &self.views[cpu.index() * self.asids + asid]
     }
 
-    /// Whether anything was revoked that the slot may still hold.
+    /// Whether the slot may still hold any revoked translation.
     #[inline]
     fn holds_any(&self, view: &SlotView, id: MmId) -> bool {
         !view.left.is_empty() || self.logs.get(id.index()).is_some_and(|log| log.end() != view.seen)
     }
 
-    /// What was revoked since the slot was last settled.
+    /// The translations that were revoked since the slot was last settled.
     #[inline]
     fn fresh(&self, view: &SlotView, id: MmId) -> &[Revoked] {
         self.logs.get(id.index()).map_or(&[][..], |log| log.from(view.seen))
     }
 
-    /// Goes through what the slot holds and through its address space's log, up to the log's end:
-    /// from now on it holds what `keep` says. Does nothing for a slot that stands for no address
-    /// space.
+    /// Processes the slot's list and its address space's log, up to the log's end. Afterwards the
+    /// slot holds what `keep` selects. Does nothing if the slot belongs to no address space.
     #[inline]
     fn settle(&mut self, cpu: CpuId, asid: usize, keep: impl Fn(&Revoked) -> bool) {
         let view = &mut self.views[cpu.index() * self.asids + asid];
@@ -205,8 +206,8 @@ impl SimTlbs {
         }
     }
 
-    /// The first page of `range` whose cached translation in slot `asid` of `cpu` is stale: an
-    /// access would use it. Free of cost while nothing revoked is outstanding.
+    /// The first page of `range` whose translation, cached in slot `asid` of `cpu`, is stale: an
+    /// access would use it. This costs nothing while the slot may hold no revoked translation.
     #[inline]
     pub fn stale_hit(
         &self,
@@ -252,7 +253,7 @@ impl SimTlbs {
         left.any(|entry| entry.is_stale(FlushScope::All, mm))
     }
 
-    /// Notes if the two answers are not the same.
+    /// Compares `stale` with the second answer, if there is one, and notes a difference.
     #[inline]
     fn hold_against(&self, stale: bool, other: impl FnOnce(&MayCache) -> bool) -> bool {
         if let Some(checked) = &self.checked
@@ -263,7 +264,7 @@ impl SimTlbs {
         stale
     }
 
-    /// The slot stands for something else; what its list took serves the new one.
+    /// Replaces the slot's view. The new view reuses the memory of its list.
     fn replace_view(&mut self, cpu: CpuId, asid: usize, new: SlotView) {
         let view = &mut self.views[cpu.index() * self.asids + asid];
         let mut left = std::mem::take(&mut view.left);
@@ -271,7 +272,7 @@ impl SimTlbs {
         *view = SlotView { left, ..new };
     }
 
-    /// Forgets log entries that no slot has left to look at.
+    /// Drops log entries that no slot has left to look at.
     #[cold]
     fn prune(&mut self, id: MmId) {
         let views = self.views.iter().filter(|view| view.mm == Some(id));

@@ -7,21 +7,21 @@ use std::hash::{Hash, Hasher};
 /// One swap slot.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// Swap PTEs that name it.
+    /// The number of swap PTEs that name the slot.
     pub count: u32,
     /// The frame in the swap cache, if any.
     pub cached: Option<Pfn>,
-    /// Whether the page held only zeros when it was written.
+    /// Whether the page contained only zeros when it was written.
     pub zero_filled: bool,
-    /// Whether it was not written then, but marked (`zeromap`, 6.12 and later).
+    /// Whether the page was only marked as zeros instead of written (`zeromap`, 6.12 and later).
     pub marked: bool,
 }
 
-/// Bytes that a slot may take beside what is stored of it: on the list of free ones, where shared
-/// memory has it, and where counts are held against each other.
+/// An upper bound on the bytes that a slot takes besides its stored form: on the list of free
+/// slots, in shared memory's objects, and where counts are checked.
 const SLOT_BESIDE: u64 = 48;
 
-/// The swap device; absent if it has no slots.
+/// The swap device. Without slots there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Swap {
     slots: Vec<Slot>,
@@ -30,12 +30,12 @@ pub struct Swap {
     size: u32,
 }
 
-/// The slot of each frame in the swap cache plus one, by frame; 0 for the others.
+/// For each frame in the swap cache, its slot plus one; 0 for other frames.
 #[derive(Clone, Debug, Default)]
 struct SwapCache(Vec<u32>);
 
 impl SwapCache {
-    /// The frames in it with their slots.
+    /// The frames in the swap cache, each with its slot.
     fn entries(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         self.0.iter().enumerate().filter_map(|(pfn, slot)| Some((pfn, slot.checked_sub(1)?)))
     }
@@ -58,7 +58,7 @@ impl SwapCache {
     }
 }
 
-// Two caches with the same entries are equal, whatever frames were in them before.
+// Two caches with equal entries are equal, whatever frames they contained before.
 impl PartialEq for SwapCache {
     fn eq(&self, other: &SwapCache) -> bool {
         self.entries().eq(other.entries())
@@ -75,13 +75,13 @@ impl Hash for SwapCache {
 }
 
 impl Swap {
-    /// A device of `size` pages (the first holds the header).
+    /// A device of `size` pages. The first page is the header.
     pub fn new(size: u32) -> Swap {
         Swap { size: size.saturating_sub(1), ..Swap::default() }
     }
 
-    /// A slot for `frame`, which thereby is in the swap cache; `None` if the device is full or
-    /// there is none, or no memory for another slot.
+    /// Allocates a slot for `frame`, which enters the swap cache. `None` if there is no device, it
+    /// is full, or there is no memory for another slot.
     pub fn allocate(&mut self, frame: Pfn, room: &Room) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -98,7 +98,7 @@ impl Swap {
         Some(slot)
     }
 
-    /// Slots that are free.
+    /// The number of free slots.
     pub fn left(&self) -> u32 {
         self.size - self.used() as u32
     }
@@ -108,31 +108,32 @@ impl Swap {
         self.slots[slot as usize]
     }
 
-    /// One more (or, with a negative number, one less) swap PTE names the slot.
+    /// Adds `change` to the number of swap PTEs that name the slot.
     pub fn count(&mut self, slot: u32, change: i32) {
         let entry = &mut self.slots[slot as usize];
         entry.count = entry.count.saturating_add_signed(change);
         self.release_if_unused(slot);
     }
 
-    /// `frame` was read from the slot and is in the swap cache.
+    /// Records that `frame` was read from the slot and is in the swap cache.
     pub fn cache(&mut self, slot: u32, frame: Pfn) {
         self.slots[slot as usize].cached = Some(frame);
         self.cached.insert(frame, slot);
     }
 
-    /// The slot now holds what the cached frame held: it was written, or marked as one of zeros.
+    /// Records that the slot now has the contents of the cached frame, because the frame was
+    /// written or marked as zeros.
     pub fn written(&mut self, slot: u32, zero_filled: bool, marked: bool) {
         let slot = &mut self.slots[slot as usize];
         (slot.zero_filled, slot.marked) = (zero_filled, marked);
     }
 
-    /// The slot whose cached frame is `frame`.
+    /// The slot whose frame in the swap cache is `frame`.
     pub fn slot_of(&self, frame: Pfn) -> Option<u32> {
         self.cached.slot_of(frame)
     }
 
-    /// Takes `frame` out of the swap cache.
+    /// Removes `frame` from the swap cache.
     pub fn uncache(&mut self, frame: Pfn) {
         if let Some(slot) = self.cached.remove(frame) {
             self.slots[slot as usize].cached = None;
@@ -147,7 +148,8 @@ impl Swap {
         }
     }
 
-    /// What is wrong with a slot, if anything; `named`: how many swap PTEs name each.
+    /// The first contradiction of a slot, if there is one. `named` has the number of swap PTEs that
+    /// name each slot.
     pub(super) fn contradiction(&self, named: &[u32]) -> Option<String> {
         let mut free = vec![0; self.slots.len()];
         self.free.iter().for_each(|slot| free[*slot as usize] += 1);
@@ -165,12 +167,12 @@ impl Swap {
         })
     }
 
-    /// Slots that were ever in use.
+    /// The number of slots that were ever in use.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Slots in use.
+    /// The number of slots in use.
     pub fn used(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -1,41 +1,41 @@
-//! What decides about moves between fast and slow memory: when a page was sampled, and how much
-//! memory is free. Kept where a whole machine is simulated over time ([`crate::tiering`]); a
-//! scenario says itself what is moved.
+//! The state that decides about moves between fast and slow memory: when a page was sampled, and
+//! how much memory is free. It exists only where a whole machine is simulated over time
+//! ([`crate::tiering`]). A scenario says itself what is moved.
 
 use super::world::{Mode, World};
 use crate::addr::{NodeId, Pfn};
 
-/// Free frames of fast memory at which something begins or ends (`enum zone_watermarks`).
+/// Watermarks of fast memory, in free frames (`enum zone_watermarks`).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Pages of a mapping are taken from slow memory below this.
+    /// Below this, pages of mappings are allocated from slow memory.
     pub low: u64,
-    /// No page is promoted below this; reclaim is woken.
+    /// Up to this, no page is promoted, and reclaim is woken.
     pub high: u64,
-    /// Reclaim ends here.
+    /// At this, reclaim ends.
     pub promo: u64,
 }
 
-/// What happened.
+/// Counts of moves between fast and slow memory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moves {
-    /// PTEs that were sampled (`numa_pte_updates`).
+    /// The number of PTEs that were sampled (`numa_pte_updates`).
     pub sampled: u64,
-    /// Pages that went to fast memory (`pgpromote_success`).
+    /// The number of pages that moved to fast memory (`pgpromote_success`).
     pub promoted: u64,
-    /// Pages that went to slow memory (`pgdemote_kswapd`).
+    /// The number of pages that moved to slow memory (`pgdemote_kswapd`).
     pub demoted: u64,
-    /// Of those, how many left their flush to a later one.
+    /// The number of demoted pages whose flush was left to a later one.
     pub deferred: u64,
-    /// Lists that could not leave theirs, for a flush was under way.
+    /// The number of lists whose flush could not be left, because a flush was under way.
     pub given_up: u64,
-    /// Flushes of what others had left: before a frame was used again, because there was no other
-    /// memory left.
+    /// The number of flushes of deferred batches that were needed to reuse a frame, because there
+    /// was no other free memory.
     pub for_memory: u64,
 }
 
 impl Moves {
-    /// What happened since.
+    /// The difference from earlier counts.
     #[must_use]
     pub const fn since(self, before: Moves) -> Moves {
         Moves {
@@ -52,28 +52,29 @@ impl Moves {
 /// The state of a machine with two tiers.
 #[derive(Clone, Debug)]
 pub struct Tiers {
-    /// Milliseconds since the run began.
+    /// The milliseconds since the run began.
     pub now: u32,
-    /// A page of slow memory that is used within so many milliseconds of its sample is hot.
+    /// The time in milliseconds from the sample of a page in slow memory to its next access, below
+    /// which the page is hot.
     pub threshold: u32,
-    /// Of the fast node.
+    /// The watermarks of the fast node.
     pub watermarks: Watermarks,
-    /// A promotion found too little fast memory.
+    /// Whether a promotion found too little fast memory, so that kswapd has to be woken.
     pub wakes_kswapd: bool,
-    /// What happened.
+    /// The counts of moves.
     pub moves: Moves,
-    /// By frame: when its page was sampled.
+    /// When the page of each frame was last sampled, in milliseconds.
     sampled: Vec<u32>,
 }
 
 impl Tiers {
-    /// At the beginning of a run.
+    /// The state at the beginning of a run.
     pub fn new(threshold: u32, watermarks: Watermarks) -> Tiers {
         let (moves, sampled) = (Moves::default(), Vec::new());
         Tiers { now: 0, threshold, watermarks, wakes_kswapd: false, moves, sampled }
     }
 
-    /// The page is sampled now.
+    /// Records that the page is sampled now.
     pub fn sample(&mut self, folio: Pfn) {
         let index = folio.0 as usize;
         if index >= self.sampled.len() {
@@ -83,7 +84,7 @@ impl Tiers {
         self.moves.sampled += 1;
     }
 
-    /// Whether the page, which is used now, is hot.
+    /// Whether the page, which is accessed now, is hot.
     ///
     /// Source: kernel/sched/fair.c:should_numa_migrate_memory, numa_hint_fault_latency (6.12).
     pub fn is_hot(&self, folio: Pfn) -> bool {
@@ -93,14 +94,15 @@ impl Tiers {
 }
 
 impl<M: Mode> World<M> {
-    /// Whether so little of the node is free that pages of mappings come from another one.
+    /// Whether so little of the node is free that pages of mappings are allocated from another
+    /// node.
     pub fn is_low(&self, node: NodeId) -> bool {
         let tiers = self.tiers.as_ref().filter(|_| self.nodes.is_top_tier(node));
         tiers.is_some_and(|tiers| self.frames.free_on(node) < tiers.watermarks.low)
     }
 
-    /// Whether a page may be promoted, as far as time and memory go; if there is too little memory,
-    /// reclaim is woken. Frames that wait for a flush count as free (MIGRC v8).
+    /// Whether time and free memory allow the promotion of a page. If there is too little memory,
+    /// kswapd is to be woken. Frames that wait for a flush count as free (MIGRC v8).
     ///
     /// Source: mm/migrate.c:migrate_misplaced_folio_prepare, migrate_balanced_pgdat (6.12).
     pub fn may_promote(&mut self, folio: Pfn, node: NodeId) -> bool {
@@ -112,7 +114,7 @@ impl<M: Mode> World<M> {
         hot && balanced
     }
 
-    /// Counts what happened, where that is counted.
+    /// Changes the counts, if they are kept.
     pub fn count_moves(&mut self, count: impl FnOnce(&mut Moves)) {
         if let Some(tiers) = &mut self.tiers {
             count(&mut tiers.moves);

@@ -1,10 +1,11 @@
-//! TLBs: the seam between the kernel and what CPUs have cached.
+//! TLBs: the interface between the kernel and what CPUs have cached.
 //!
-//! Two answers are kept apart. *Would this access hit?* is a matter of capacity:
-//! [`Tlb`](super::tlb_array::Tlb), per CPU, a two-level set-associative array. *May this CPU hold that
-//! translation?* decides safety and verdicts and must not depend on capacity: any walk that could have
-//! happened may have happened. The simulator keeps [`SimTlbs`](super::sim_tlbs::SimTlbs) (arrays
-//! plus a log of revoked translations), the checker keeps explicit may-cache sets.
+//! There are two separate questions. *Would this access hit?* depends on capacity:
+//! [`Tlb`](super::tlb_array::Tlb), per CPU, is a two-level set-associative array. *May this CPU
+//! hold that translation?* decides safety and verdicts, and must not depend on capacity: any walk
+//! that could have happened may have happened. The simulator keeps
+//! [`SimTlbs`](super::sim_tlbs::SimTlbs) (arrays and a log of revoked translations); the checker
+//! keeps explicit may-cache sets.
 
 use super::cpu::Cpu;
 use super::mm::Mm;
@@ -12,18 +13,20 @@ use super::page_table::PageTable;
 use crate::addr::{CpuId, MmId, PageRange, Span, Vpn};
 use crate::pte::PresentPte;
 
-/// What a CPU flushes.
+/// The extent of a flush on one CPU.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FlushScope {
-    /// Everything under the slot's identifier.
+    /// All translations with the slot's identifier.
     All,
-    /// The translation of the first page, and of each that follows at this distance, a power of two.
+    /// The translation of the first page, and of every following page at this distance (a power of
+    /// two) within the range.
     Pages(PageRange, u8),
 }
 
 impl FlushScope {
-    /// Whether it covers a translation of these pages: one of its addresses lies there. (An invalidation
-    /// takes the whole of a huge page whichever of its addresses it names: Intel SDM volume 3, 4.10.4.1.)
+    /// Whether the flush covers a translation of these pages: it names one of their addresses. (An
+    /// invalidation of any address in a huge page removes the whole huge page: Intel SDM volume 3,
+    /// 4.10.4.1.)
     #[inline]
     pub fn covers(self, pages: Span) -> bool {
         match self {
@@ -39,46 +42,48 @@ impl FlushScope {
     }
 }
 
-/// A PTE change, as far as it is one of a translation: nothing else is cached.
+/// A change of a PTE, reduced to its translations, since nothing else is cached.
 #[derive(Copy, Clone, Debug)]
 pub struct PteChange {
-    /// Its pages: one, or those of a huge page.
+    /// The entry's pages: one, or those of a huge page.
     pub pages: Span,
-    /// What the PTE translated to.
+    /// The translation before the change.
     pub old: Option<PresentPte>,
-    /// What it translates to.
+    /// The translation after the change.
     pub new: Option<PresentPte>,
-    /// The address space's unload count when the old translation was established.
+    /// The address space's unload count from when the old translation was established.
     pub since: u32,
 }
 
-/// What all CPUs' TLBs may hold.
+/// The translations that the TLBs of all CPUs may hold.
 pub trait Tlbs {
-    /// A PTE of address space `id` changed. Called after every change, with the CPUs as they are.
+    /// A PTE of address space `id` changed. This is called after every change, with the state of
+    /// the CPUs.
     fn pte_changed(&mut self, cpus: &[Cpu], id: MmId, change: PteChange);
 
-    /// `cpu` flushes `scope` under slot `asid`, which stands for `mm`.
+    /// `cpu` flushes `scope` in slot `asid`, which belongs to `mm`.
     fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope, mm: &Mm);
 
-    /// Slot `asid` of `cpu` is handed to address space `id`, flushed.
+    /// Slot `asid` of `cpu` is assigned to address space `id`, and flushed.
     fn assign(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm);
 
-    /// `cpu` loads slot `asid`, which stands for `id` already, without a flush.
+    /// `cpu` loads slot `asid`, which belongs to `id` already, without a flush.
     fn load(&mut self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm);
 
-    /// `cpu` leaves slot `asid` for another; `unloads` counts such events of the address space.
+    /// `cpu` leaves slot `asid` for another slot. `unloads` is the address space's number of such
+    /// events.
     fn unload(&mut self, cpu: CpuId, asid: usize, unloads: u32);
 
-    /// Slot `asid` of `cpu` stands for no address space any more.
+    /// Slot `asid` of `cpu` no longer belongs to an address space.
     fn forget(&mut self, cpu: CpuId, asid: usize);
 
-    /// `cpu` took a fault on `page`: its own entries for the page are gone.
+    /// `cpu` took a fault on `page`, which drops its own entries for the page.
     fn faulted(&mut self, cpu: CpuId, asid: usize, page: Vpn, mm: &Mm);
 
     /// Whether slot `asid` of `cpu` may hold a stale translation of `mm` in `scope`.
     fn may_be_stale(&self, cpu: CpuId, asid: usize, id: MmId, mm: &Mm, scope: FlushScope) -> bool;
 
-    /// Whether it may hold one that a flush of `scope` leaves.
+    /// Whether the slot may hold a stale translation that a flush of `scope` leaves.
     fn may_leave_stale(
         &self,
         cpu: CpuId,
@@ -88,15 +93,15 @@ pub trait Tlbs {
         scope: FlushScope,
     ) -> bool;
 
-    /// Whether two ways to answer, where there are two, ever gave different answers.
+    /// Whether two answers to one question, if there are two, ever differed.
     fn contradicts_itself(&self) -> bool {
         false
     }
 }
 
-/// Whether a TLB entry made from `old` grants what `new` does not, or names another frame.
-/// A cached dirty bit counts as a right: it lets a store through that leaves no trace in the PTE.
-/// The accessed bit does not.
+/// Whether a TLB entry made from `old` grants what `new` does not, or names another frame. A cached
+/// dirty bit counts as a right, because it allows a store that leaves no trace in the PTE. The
+/// accessed bit does not.
 #[inline]
 pub fn is_stale(old: PresentPte, new: Option<PresentPte>) -> bool {
     let Some(new) = new.filter(|pte| !pte.protnone()) else { return !old.protnone() };
@@ -106,7 +111,8 @@ pub fn is_stale(old: PresentPte, new: Option<PresentPte>) -> bool {
             || old.writable() && old.dirty() && !new.dirty())
 }
 
-/// Whether a translation of `pages` that was made from `old` grants what the page table does not.
+/// Whether a translation of `pages` that was made from `old` grants what the page table no longer
+/// grants.
 #[inline(always)]
 pub fn is_stale_now(pages: Span, old: PresentPte, table: &PageTable) -> bool {
     match table.in_leaf(pages.start) {
@@ -115,7 +121,7 @@ pub fn is_stale_now(pages: Span, old: PresentPte, table: &PageTable) -> bool {
     }
 }
 
-/// The same where one of the two is of a huge page.
+/// Like [`is_stale_now`], if the old or the new translation is one of a huge page.
 #[cold]
 fn huge_is_stale(pages: Span, old: PresentPte, table: &PageTable) -> bool {
     let (now, now_pages) = table.walk(pages.start);
@@ -129,7 +135,7 @@ fn huge_is_stale(pages: Span, old: PresentPte, table: &PageTable) -> bool {
     })
 }
 
-/// What `pte`, which maps `pages`, maps at `page`.
+/// The part for `page` of a translation of `pages`.
 fn part(pte: Option<PresentPte>, pages: Span, page: Vpn) -> Option<PresentPte> {
     pte.map(|pte| PresentPte { pfn: pte.pfn.of_page(pages, page), ..pte })
 }

@@ -1,31 +1,31 @@
-//! One CPU's TLB as an array: would this access hit?
+//! One CPU's TLB as an array, which says whether an access hits.
 //!
-//! An entry's tag holds the page and the epoch of its slot; flushing a whole slot gives it a new epoch, in
-//! constant time. Reads and writes have tags of their own: a page is in the write tags if a store to it needs
-//! no page walk (writable and dirty already). Replacement is first-in first-out, so that a hit changes
-//! nothing. Huge pages have entries of their own, of which the first level caches base pages, as
-//! processors do.
+//! An entry's tag contains the page and its slot's epoch. A flush of a whole slot gives the slot a
+//! new epoch, in constant time. Reads and writes have separate tags: the write tags contain a page
+//! if a store to it needs no page walk, because its translation is writable and dirty. Replacement
+//! is first-in first-out, so a hit changes nothing. Huge pages have separate entries, and the first
+//! level caches base pages of them, as processors do.
 
 use crate::addr::{Span, Vpn};
 
-/// Geometry of one level.
+/// The geometry of one level.
 #[derive(Copy, Clone, Debug)]
 pub struct TlbLevel {
-    /// Sets; a power of two.
+    /// The number of sets, a power of two.
     pub sets: usize,
-    /// Ways.
+    /// The number of ways.
     pub ways: usize,
 }
 
 /// A first-level data TLB of 64 entries in 4 ways: Intel since Haswell (optimization manual,
 /// "Data TLB", 4-KByte pages). The model's counts do not depend on it.
 pub const L1: TlbLevel = TlbLevel { sets: 16, ways: 4 };
-/// A second level of 1536 entries in 12 ways: Intel since Skylake.
+/// A second-level TLB of 1536 entries in 12 ways: Intel since Skylake.
 pub const L2: TlbLevel = TlbLevel { sets: 128, ways: 12 };
 
 const EPOCH_BITS: u32 = 24;
 
-/// Entries for huge pages: 32, as Intel's first level has since Haswell.
+/// The number of entries for huge pages: 32, as in Intel's first level since Haswell.
 const HUGE: usize = 32;
 
 /// One CPU's TLB.
@@ -37,13 +37,13 @@ pub struct Tlb {
     l2_write: Box<[[u64; L2.ways]; L2.sets]>,
     l1_next: [u8; L1.sets],
     l2_next: [u8; L2.sets],
-    /// The one entered last is the last one.
+    /// The entries for huge pages; the newest is at the end.
     huge: Vec<HugeEntry>,
     slots: Vec<TlbSlot>,
     last_epoch: u64,
 }
 
-/// A huge page's translation.
+/// A translation of a huge page.
 #[derive(Copy, Clone, Debug)]
 struct HugeEntry {
     pages: Span,
@@ -55,9 +55,9 @@ struct HugeEntry {
 #[derive(Copy, Clone, Debug, Default)]
 struct TlbSlot {
     epoch: u64,
-    /// Something was entered in this epoch: there is something to flush.
+    /// Whether an entry was filled in this epoch, so that there is something to flush.
     filled: bool,
-    /// A huge page was.
+    /// Whether an entry of a huge page was filled in this epoch.
     huge: bool,
 }
 
@@ -85,18 +85,19 @@ impl Tlb {
         self.slots[asid].epoch
     }
 
-    /// Whether the access needs no walk, for accesses in no order. The hit path: no branch on
-    /// policy, no allocation.
+    /// Whether the access needs no walk, for accesses in no particular order. This is the hit path:
+    /// it has no branch on policy and no allocation.
     #[inline(always)]
     pub fn hit<const WRITE: bool>(&mut self, page: Vpn, epoch: u64) -> bool {
         let tag = page.0 << EPOCH_BITS | epoch;
-        // Which way it is in cannot be predicted, so no branch may ask: the least difference does.
+        // The way of a hit cannot be predicted, so the code avoids a branch: it looks at the
+        // smallest difference.
         let [a, b, c, d] = self.l1_set::<WRITE>(page).map(|entry| entry ^ tag);
         a.min(b).min(c.min(d)) == 0 || self.hit_l2(page, tag, WRITE)
     }
 
-    /// The same for ascending accesses: neighbours mostly lie in the same way of their sets, which
-    /// `way` remembers from one to the next.
+    /// Whether the access needs no walk, for ascending accesses. Neighbouring pages are mostly in
+    /// the same way of their sets, which `way` remembers.
     #[inline(always)]
     pub fn hit_next<const WRITE: bool>(&mut self, page: Vpn, epoch: u64, way: &mut usize) -> bool {
         let tag = page.0 << EPOCH_BITS | epoch;
@@ -119,7 +120,7 @@ impl Tlb {
         &tags[page.0 as usize % L1.sets]
     }
 
-    /// Whether some level has an entry for reads.
+    /// Whether any level has an entry for reads.
     pub fn holds(&self, page: Vpn, epoch: u64) -> bool {
         let tag = page.0 << EPOCH_BITS | epoch;
         self.l1_read[page.0 as usize % L1.sets].contains(&tag)
@@ -131,7 +132,7 @@ impl Tlb {
         self.huge.iter().find(|entry| entry.epoch == epoch && entry.pages.contains(page))
     }
 
-    /// The huge page whose translation was entered last, if `page` is of it.
+    /// The huge page whose entry is newest, if it contains `page`.
     #[inline(always)]
     pub fn newest_huge(&self, page: Vpn, epoch: u64) -> Option<Span> {
         let newest = self.huge.last().filter(|entry| entry.epoch == epoch);
@@ -156,7 +157,8 @@ impl Tlb {
         writable.is_some_and(|writable| self.enter_l1(page, tag, write, writable))
     }
 
-    /// What was found behind the first level is in it from now on, if it allows the access; whether it does.
+    /// Enters into the first level a translation that was found behind it, if it allows the access.
+    /// Returns whether it does.
     #[inline(always)]
     fn enter_l1(&mut self, page: Vpn, tag: u64, write: bool, writable: bool) -> bool {
         let allowed = writable || !write;
@@ -179,7 +181,7 @@ impl Tlb {
         self.l1_write[set][way] = if writable { tag } else { 0 };
     }
 
-    /// Enters the translation that a walk found; `writable`: stores need no further walk.
+    /// Enters the translation that a walk found. `writable`: stores need no further walk.
     #[inline(always)]
     pub fn fill(&mut self, page: Vpn, asid: usize, writable: bool) {
         let slot = &mut self.slots[asid];
@@ -200,7 +202,7 @@ impl Tlb {
         self.fill_l1(page, tag, writable);
     }
 
-    /// Enters the translation of a huge page, which a walk for `page` found.
+    /// Enters the translation of a huge page that a walk for `page` found.
     pub fn fill_huge(&mut self, pages: Span, page: Vpn, asid: usize, writable: bool) {
         let slot = &mut self.slots[asid];
         (slot.filled, slot.huge) = (true, true);
@@ -213,7 +215,7 @@ impl Tlb {
         self.fill_l1(page, page.0 << EPOCH_BITS | epoch, writable);
     }
 
-    /// Drops one page of a slot, and the huge page that it is of.
+    /// Drops one page of a slot, and the huge page that contains it.
     #[inline]
     pub fn flush_page(&mut self, page: Vpn, asid: usize) {
         let TlbSlot { epoch, filled, huge } = self.slots[asid];
@@ -225,7 +227,7 @@ impl Tlb {
         }
     }
 
-    /// Drops the huge page around `page`, if there is one, and what the first level has of it.
+    /// Drops the huge page around `page`, if there is an entry, and its pages in the first level.
     #[cold]
     fn drop_huge(&mut self, page: Vpn, epoch: u64) {
         let Some(&HugeEntry { pages, .. }) = self.huge_entry(page, epoch) else { return };
@@ -253,7 +255,7 @@ impl Tlb {
         drop(&mut self.l2_read[set], &mut self.l2_write[set]);
     }
 
-    /// The next store to the page walks.
+    /// Makes the next store to the page walk.
     pub fn forget_store(&mut self, page: Vpn, asid: usize) {
         let tag = page.0 << EPOCH_BITS | self.slots[asid].epoch;
         let l1 = &mut self.l1_write[page.0 as usize % L1.sets];
@@ -263,7 +265,7 @@ impl Tlb {
         }
     }
 
-    /// Drops everything under a slot.
+    /// Drops all entries of a slot.
     #[inline]
     pub fn flush_slot(&mut self, asid: usize) {
         if self.slots[asid].filled {
@@ -271,7 +273,8 @@ impl Tlb {
         }
     }
 
-    /// Gives the slot an epoch of which nothing is cached; when there is none left, all slots.
+    /// Gives the slot a new epoch, with no cached entries. If no epoch is left, all slots are
+    /// emptied.
     fn renew(&mut self, asid: usize) {
         self.last_epoch += 1;
         if self.last_epoch >> EPOCH_BITS != 0 {

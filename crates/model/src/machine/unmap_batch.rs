@@ -1,26 +1,26 @@
-//! Flushes that are owed: a PTE is cleared, and TLBs may still hold its translation.
+//! Outstanding flushes: a PTE is cleared, and TLBs may still hold its translation.
 //!
-//! A task's batch is flushed before its operation ends. The deferred batch is the world's: it
-//! outlives the operation that filled it, and keeps frames from being used again until every CPU
-//! that it names has flushed.
+//! A task's batch is flushed before its operation ends. The deferred batch belongs to the world. It
+//! outlives the operation that filled it, and keeps frames from being reused until every CPU that
+//! it names has flushed.
 //!
 //! Source: include/linux/mm_types_task.h:struct tlbflush_unmap_batch (5.10 to 7.3). No kernel has
-//! the deferred one; MIGRC proposes it (v8, 20240226030613.22366-1-byungchul@sk.com).
+//! the deferred batch; MIGRC proposes it (v8, 20240226030613.22366-1-byungchul@sk.com).
 
 use super::cpuset::CpuSet;
 use super::world::{Mode, World};
-use crate::addr::{MmId, Pfn, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
 use crate::env::Learnt;
 use smallvec::SmallVec;
 
-/// Which batch a flush is put off into.
+/// The batch that a flush is deferred into.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Batch {
-    /// The running task's (`current->tlb_ubc`).
+    /// The batch of the running task (`current->tlb_ubc`).
     Task,
-    /// That of the folio which the task is unmapping, whose flush may wait (`tlb_ubc_ro`).
+    /// The batch of the folio that the task is unmapping, whose flush may wait (`tlb_ubc_ro`).
     Folio,
-    /// The world's deferred one.
+    /// The deferred batch of the world.
     Deferred,
 }
 
@@ -30,43 +30,49 @@ impl Learnt for Batch {
     }
 }
 
-/// `struct tlbflush_unmap_batch`.
+/// A batch of flushes (`struct tlbflush_unmap_batch`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UnmapBatch {
-    /// Something is put off.
+    /// Whether a flush is outstanding.
     pub flush_required: bool,
-    /// One of the PTEs was dirty, so that a CPU may still write.
+    /// Whether one of the PTEs was dirty, so that a CPU may still write.
     pub writable: bool,
     /// The CPUs to flush (x86).
     pub cpus: CpuSet,
-    /// The pages whose invalidation is to be waited for (arm64).
-    pub pages: SmallVec<[(MmId, Vpn); 1]>,
-    /// By address space: its count of unmaps when this batch was last added to.
+    /// The pages whose invalidation has to be waited for (arm64).
+    pub pages: Invalidated,
+    /// The CPU that issued these invalidations.
+    pub issuer: Option<CpuId>,
+    /// For each address space, its number of unmaps when it was last added to this batch.
     pub covers: Covers,
 }
 
-/// Up to which unmap of each address space something reaches.
+/// Pages whose invalidation was issued, and may still be under way.
+pub type Invalidated = SmallVec<[(MmId, Vpn); 1]>;
+
+/// For each address space, the number of the last unmap that is included.
 pub type Covers = SmallVec<[(MmId, u32); 1]>;
 
 impl UnmapBatch {
-    /// The flush of one more PTE is put off.
+    /// Adds one PTE whose flush is deferred.
     pub fn put_off(&mut self, writable: bool) {
         self.flush_required = true;
         self.writable |= writable;
     }
 
-    /// What `other` owes is in it as well.
+    /// Adds everything from `other`.
     pub fn join(&mut self, other: UnmapBatch) {
         self.flush_required |= other.flush_required;
         self.writable |= other.writable;
         self.cpus.union(&other.cpus);
         self.pages.extend(other.pages);
+        self.issuer = self.issuer.or(other.issuer);
         for (mm, last) in other.covers {
             self.cover(mm, last);
         }
     }
 
-    /// Unmaps of `mm` are in it, the last of them being number `pending`.
+    /// Records that unmaps of `mm` are included, up to number `pending`.
     pub fn cover(&mut self, mm: MmId, pending: u32) {
         match self.covers.iter_mut().find(|(covered, _)| *covered == mm) {
             Some((_, last)) => *last = pending.max(*last),
@@ -78,51 +84,60 @@ impl UnmapBatch {
 /// Frames that wait for a flush.
 pub type Kept = SmallVec<[Pfn; 4]>;
 
-/// What a task unmaps, as far as the flushes of it may be left to later ones.
+/// The unmaps of a task whose flushes may be left to later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Deferring {
-    /// Of the folio that is being unmapped.
+    /// The batch of the folio that is being unmapped.
     pub folio: UnmapBatch,
     /// Whether a PTE of that folio has to be flushed with the task's batch.
     pub excluded: bool,
-    /// Of the list's folios that qualified.
+    /// The batch of the list's folios that qualified.
     pub list: UnmapBatch,
 }
 
 /// The world's deferred batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Deferred {
-    /// What is not flushed yet.
+    /// The outstanding flushes.
     pub batch: UnmapBatch,
-    /// How many batched flushes are under way.
+    /// The number of batched flushes that are under way.
     pub flushing: u32,
-    /// Frames that wait for it, in the order in which they came, with a reference each, and where
-    /// their contents went.
+    /// How many lists of pages have left their flush since the last one that reached all CPUs. Only
+    /// a mutant asks, and only then are they counted.
+    pub lists: u32,
+    /// The frames that wait for a flush, oldest first, with one reference each, and the frames that
+    /// their contents moved to.
     kept: SmallVec<[(Pfn, Option<Pfn>); 4]>,
 }
 
 impl Deferred {
-    /// The frame waits; the caller gives its reference away.
+    /// Adds a waiting frame. It takes over the caller's reference.
     pub fn keep(&mut self, frame: Pfn, to: Option<Pfn>) {
         self.kept.push((frame, to));
     }
 
-    /// The frame whose contents went to this one does not wait any more: it is the caller's.
+    /// Removes the waiting frame whose contents moved to this one. The caller takes over its
+    /// reference.
     pub fn forget_source_of(&mut self, frame: Pfn) -> Option<Pfn> {
         let at = self.kept.iter().position(|(_, to)| *to == Some(frame))?;
         Some(self.kept.remove(at).0)
     }
 
-    /// The frames that wait.
+    /// The waiting frames.
     pub fn kept(&self) -> impl ExactSizeIterator<Item = Pfn> + '_ {
         self.kept.iter().map(|(frame, _)| *frame)
     }
 
-    /// These CPUs have flushed everything. Once no CPU is left, nothing is owed: the frames that
-    /// waited, whose references the caller drops.
-    pub fn flushed(&mut self, cpus: &CpuSet) -> Kept {
-        self.batch.cpus.retain(|cpu| !cpus.contains(cpu));
-        if !self.batch.cpus.is_empty() {
+    /// Records that these CPUs have flushed everything. If no CPU is left, returns the waiting
+    /// frames; the caller drops their references. With `strikes`, a flush that reaches only some of
+    /// the CPUs counts for those.
+    pub fn flushed(&mut self, cpus: &CpuSet, strikes: bool) -> Kept {
+        let mut left = self.batch.cpus.clone();
+        left.retain(|cpu| !cpus.contains(cpu));
+        if !left.is_empty() {
+            if strikes {
+                self.batch.cpus = left;
+            }
             return Kept::new();
         }
         let done =
@@ -132,7 +147,7 @@ impl Deferred {
 }
 
 impl<M: Mode> World<M> {
-    /// The batch.
+    /// The batch; `None` if it does not exist.
     pub fn unmap_batch(&self, which: Batch, thread: ThreadId) -> Option<&UnmapBatch> {
         match which {
             Batch::Task => Some(&self.tasks[thread.index()].unmap_batch),
@@ -143,7 +158,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The batch, to be changed.
+    /// The batch, for changes.
     pub fn unmap_batch_mut(&mut self, which: Batch, thread: ThreadId) -> &mut UnmapBatch {
         match which {
             Batch::Task => &mut self.tasks[thread.index()].unmap_batch,
@@ -152,7 +167,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Takes what is in the task's batch, to flush it; with `owed`, what the machine owes is flushed with it.
+    /// Takes the task's batch for a flush. With `owed`, the deferred batch is included.
     pub fn take_unmap_batch(&mut self, owed: bool, thread: ThreadId) -> UnmapBatch {
         let mut batch = std::mem::take(&mut self.tasks[thread.index()].unmap_batch);
         if owed {
@@ -165,7 +180,6 @@ impl<M: Mode> World<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::addr::CpuId;
 
     fn cpus(ids: &[u16]) -> CpuSet {
         let mut set = CpuSet::default();
@@ -181,10 +195,14 @@ mod tests {
         deferred.batch.cpus = cpus(&[0, 2, 70]);
         deferred.keep(Pfn(3), None);
         deferred.keep(Pfn(1), Some(Pfn(2)));
-        assert!(deferred.flushed(&cpus(&[0, 1])).is_empty() && deferred.batch.flush_required);
+        assert!(deferred.flushed(&cpus(&[0, 1]), true).is_empty() && deferred.batch.flush_required);
         assert_eq!(deferred.kept().collect::<Vec<_>>(), [Pfn(3), Pfn(1)]);
-        assert!(deferred.flushed(&cpus(&[70])).is_empty());
-        assert_eq!(deferred.flushed(&cpus(&[2]))[..], [Pfn(3), Pfn(1)]);
+        assert!(deferred.flushed(&cpus(&[70]), true).is_empty());
+        // Where parts do not count, one flush has to reach all that are left.
+        deferred.batch.cpus.insert(CpuId(5));
+        assert!(deferred.flushed(&cpus(&[5]), false).is_empty());
+        assert!(deferred.flushed(&cpus(&[2]), false).is_empty());
+        assert_eq!(deferred.flushed(&cpus(&[2, 5]), false)[..], [Pfn(3), Pfn(1)]);
         assert_eq!(deferred, Deferred::default());
     }
 }

@@ -1,22 +1,22 @@
-//! Where a store may meet a translation from before its page became writable.
+//! Stores that may meet a translation from before their page became writable.
 //!
-//! Each CPU that may have read the entry before may have it still, whether or not it was asked to: processors read ahead
-//! (Intel SDM 3A, 4.10.2.3). Whether one has is its own choice.
+//! Each CPU that may have read the old entry may still hold it, whether or not an access asked for
+//! it: processors read ahead (Intel SDM 3A, 4.10.2.3). Whether one does is its own choice.
 
 use super::cpu::Cpu;
 use super::tlb::FlushScope;
 use crate::addr::{CpuId, MmId, Span, Vpn};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Translations that became writable since the CPU last flushed them in that slot.
+/// The translations that became writable since the CPU last flushed them in that slot.
 #[derive(Clone, Debug)]
 pub(super) struct Upgraded {
-    /// Of a huge page that is held in pieces, those that are left.
+    /// For a huge page that is held in pieces, the pieces that are left.
     held: BTreeMap<(CpuId, usize, Span), Option<BTreeSet<Vpn>>>,
     /// The order of a huge page.
     huge: u8,
-    /// Whether CPUs may hold a huge page as translations of single pages (4.10.2.3 there). A fault drops that of its own
-    /// page, a flush of any of its addresses all of them (4.10.4.1).
+    /// Whether CPUs may hold a huge page as translations of single pages (4.10.2.3 there). A fault
+    /// drops only the piece of its page; a flush of any address drops all pieces (4.10.4.1).
     pieces: bool,
 }
 
@@ -25,7 +25,7 @@ impl Upgraded {
         Upgraded { held: BTreeMap::new(), huge, pieces }
     }
 
-    /// `pages` became writable where they are, and no CPU is told.
+    /// Records that `pages` became writable in place, without a flush of any CPU.
     #[cold]
     #[inline(never)]
     pub(super) fn note(&mut self, cpus: &[Cpu], id: MmId, pages: Span) {
@@ -38,7 +38,8 @@ impl Upgraded {
         }
     }
 
-    /// Whether an access to `page` may meet one. Asked once: after it the CPU has none.
+    /// Whether an access to `page` may meet an old translation. The answer is given once:
+    /// afterwards the CPU has none.
     pub(super) fn take(&mut self, cpu: CpuId, asid: usize, page: Vpn) -> bool {
         let single = self.held.remove(&(cpu, asid, Span::one(page))).is_some();
         let huge = (cpu, asid, Span::around(page, self.huge));
@@ -50,7 +51,7 @@ impl Upgraded {
         single || part_of_huge
     }
 
-    /// The CPU has nothing of `scope` in the slot any more.
+    /// Records that the slot of the CPU holds nothing of `scope` any more.
     pub(super) fn flush(&mut self, cpu: CpuId, asid: usize, scope: FlushScope) {
         self.held.retain(|&(of, slot, span), _| (of, slot) != (cpu, asid) || !scope.covers(span));
     }

@@ -1,6 +1,6 @@
-//! A mapping, and when two of them become one.
+//! A mapping, and the rules for merging two of them.
 //!
-//! Where mappings begin and end decides how often calls that go mapping by mapping flush.
+//! The extents of mappings decide how often calls that work mapping by mapping flush.
 
 use super::nodes::MemPolicy;
 use super::objects::Objects;
@@ -14,50 +14,53 @@ use std::ops::Range;
 /// A mapping (`vm_area_struct`): of anonymous memory, of shared memory or of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Vma {
-    /// Its pages.
+    /// The mapping's pages.
     pub range: PageRange,
-    /// Its protection.
+    /// The mapping's protection.
     pub prot: Prot,
-    /// The index of its first page in its objects: in a file the file's page; else the page number that it had when the
-    /// mapping was made, which moves with `mremap` once there are pages.
+    /// The index of the first page in the mapping's objects. For a file, it is the file's page.
+    /// Otherwise it is the page number that the first page had when the mapping was made; `mremap`
+    /// keeps it once there are pages.
     pub pgoff: u64,
-    /// The object that its own pages are of; `None` before the first.
+    /// The object of the mapping's own pages; `None` before the first page.
     pub anon_vma: Option<ObjectId>,
-    /// The file that it maps (`vm_file`); that of shared memory was made with the mapping.
+    /// The mapped file (`vm_file`). For shared memory it is made with the mapping.
     pub file: Option<ObjectId>,
-    /// Whether stores go to the file (`VM_SHARED`), not to copies that are the mapping's own.
+    /// Whether stores go to the file (`VM_SHARED`), not to the mapping's own copies.
     pub shared: bool,
     /// Whether the file is on a disk ([`FileSystem::is_written_back`]).
     pub on_disk: bool,
     /// Whether it counts as committed memory (`VM_ACCOUNT`).
     pub charged: bool,
-    /// What was said of huge pages in it.
+    /// The advice about huge pages.
     pub huge: HugeAdvice,
-    /// Where its pages are to come from.
+    /// The memory policy, which decides the nodes of its pages.
     pub mempolicy: MemPolicy,
     /// Whether its pages are locked in memory.
     pub locking: Locking,
-    /// What userfaultfd watches in it.
+    /// The accesses that userfaultfd watches.
     pub uffd: Watch,
-    /// Whether it was made by a fork with pages, so that some of them may be of an object above its own. Such a
-    /// mapping shares its `anon_vma` with none beside it.
+    /// Whether a fork made the mapping and it had pages, so that some may belong to an object above
+    /// its own. Such a mapping shares its `anon_vma` with no adjacent mapping.
     pub forked: bool,
-    /// Whether all of its pages count as stored to since soft-dirty bits were last cleared, because it is newer than that
-    /// (`VM_SOFTDIRTY`). It keeps it apart from none beside it.
+    /// Whether all pages count as stored to since soft-dirty bits were last cleared, because the
+    /// mapping is newer (`VM_SOFTDIRTY`). It does not prevent merging.
     pub soft_dirty: bool,
-    /// Whether there may be guards in it (`VM_MAYBE_GUARD`), which keeps it apart from none beside it (`VM_STICKY`).
+    /// Whether the mapping may contain guards (`VM_MAYBE_GUARD`). It does not prevent merging
+    /// (`VM_STICKY`).
     pub maybe_guard: bool,
-    /// Its turn among the mappings of its file that begin with the same page, by which walks go; 0: of no file, or not yet
-    /// among them ([`World::link_mappings`](super::world::World::link_mappings)).
+    /// The order of the mapping among those of its file that begin with the same page, as walks
+    /// visit them. 0: it maps no file, or is not linked yet
+    /// ([`World::link_mappings`](super::world::World::link_mappings)).
     pub turn: u32,
 }
 
-/// By what rules mappings become one.
+/// The rules for merging mappings.
 #[derive(Copy, Clone, Debug)]
 pub struct MergeRule {
-    /// Whether it matters which of them has pages.
+    /// Whether it matters which of the two mappings has pages.
     pub anon_vma: VmaMerge,
-    /// As how old they count.
+    /// Whether the merged mapping counts as newer than the last clearing of soft-dirty bits.
     pub soft_dirty: SoftDirtyMerge,
 }
 
@@ -67,27 +70,27 @@ impl From<&Policies> for MergeRule {
     }
 }
 
-/// What `madvise` said of huge pages.
+/// The advice about huge pages that `madvise` gave.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HugeAdvice {
-    /// Nothing.
+    /// No advice was given.
     #[default]
     None,
-    /// They are wanted (`VM_HUGEPAGE`).
+    /// Huge pages are wanted (`VM_HUGEPAGE`).
     Wanted,
-    /// They are not (`VM_NOHUGEPAGE`).
+    /// Huge pages are not wanted (`VM_NOHUGEPAGE`).
     Unwanted,
 }
 
-/// Whether pages stay in memory.
+/// Whether pages are locked in memory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Locking {
-    /// No.
+    /// They are not locked.
     #[default]
     None,
-    /// Once they are there (`VM_LOCKED | VM_LOCKONFAULT`).
+    /// Each page is, once it is there (`VM_LOCKED | VM_LOCKONFAULT`).
     OnFault,
-    /// All of them (`VM_LOCKED`).
+    /// All pages are (`VM_LOCKED`).
     All,
 }
 
@@ -104,13 +107,14 @@ impl Vma {
         vma
     }
 
-    /// A new mapping of shared memory (mm/shmem.c:shmem_zero_setup): what is shared is charged as a whole.
+    /// A new mapping of shared memory (mm/shmem.c:shmem_zero_setup). The shared memory is charged,
+    /// not the mapping.
     pub const fn shared(range: PageRange, prot: Prot, object: ObjectId) -> Vma {
         Vma { file: Some(object), shared: true, charged: false, ..Vma::new(range, prot) }
     }
 
-    /// A new mapping of a file from page `first` on. One that is private is charged like anonymous memory, since all of it
-    /// may be copied (mm/mmap.c:accountable_mapping, 5.10 to 7.3).
+    /// A new mapping of a file from page `first` on. A private mapping is charged like anonymous
+    /// memory, because all of it may be copied (mm/mmap.c:accountable_mapping, 5.10 to 7.3).
     pub const fn of_file(
         range: PageRange,
         prot: Prot,
@@ -123,11 +127,11 @@ impl Vma {
         Vma { file: Some(object), shared, on_disk, pgoff: first, charged, ..private }
     }
 
-    /// Whether faults may map huge pages in it, as the machine is set up.
+    /// Whether faults may map huge pages in the mapping, given the machine's mode.
     ///
-    /// Source: include/linux/huge_mm.h:transparent_hugepage_enabled (5.10), mm/huge_memory.c:hugepage_vma_check (6.1),
-    /// thp_vma_allowable_order (6.12, 7.3): anonymous memory of one's own. Files and shared memory have settings of their own,
-    /// which are off.
+    /// Source: include/linux/huge_mm.h:transparent_hugepage_enabled (5.10),
+    /// mm/huge_memory.c:hugepage_vma_check (6.1), thp_vma_allowable_order (6.12, 7.3), for private
+    /// anonymous memory. Files and shared memory have separate settings, which are off.
     pub const fn may_be_huge(&self, mode: ThpMode) -> bool {
         let wanted = match mode {
             ThpMode::Always => !matches!(self.huge, HugeAdvice::Unwanted),
@@ -142,77 +146,82 @@ impl Vma {
         self.file.is_none()
     }
 
-    /// Whether pages that are in it stay in memory (`VM_LOCKED`).
+    /// Whether pages in the mapping stay in memory (`VM_LOCKED`).
     pub const fn is_locked(&self) -> bool {
         !matches!(self.locking, Locking::None)
     }
 
-    /// Whether userfaultfd is asked before a page with this entry is stored to (`userfaultfd_pte_wp`).
+    /// Whether userfaultfd has to be asked before a store to a page whose entry has this bit
+    /// (`userfaultfd_pte_wp`).
     pub const fn protects(&self, uffd_wp: bool) -> bool {
         self.uffd.write_protect && uffd_wp
     }
 
-    /// The file, if stores go there.
+    /// The file that stores go to; `None` if they go to private memory.
     pub fn shared_file(&self) -> Option<ObjectId> {
         self.file.filter(|_| self.shared)
     }
 
-    /// Whether the first store to a clean page has to fault, so that somebody knows of it: the mapping's protection
-    /// (`vm_page_prot`) grants no stores then.
+    /// Whether the first store to a clean page has to fault, so that it is noticed. The mapping's
+    /// protection (`vm_page_prot`) then allows no stores.
     ///
     /// Source: mm/mmap.c:vma_wants_writenotify (5.10 to 6.12), mm/vma.c (7.2).
     pub const fn wants_writenotify(&self) -> bool {
         self.shared && (self.on_disk || !self.soft_dirty || self.uffd.write_protect)
     }
 
-    /// Whether the file system is told of the first store to a clean page (`page_mkwrite`).
+    /// Whether the file system is notified of the first store to a clean page (`page_mkwrite`).
     pub const fn tells_file_system(&self) -> bool {
         self.shared && self.on_disk
     }
 
-    /// Whether a store to a page with this entry has to fault, so that its soft-dirty bit is set.
+    /// Whether a store to a page whose entry has this soft-dirty bit has to fault, so that the bit
+    /// is set.
     ///
     /// Source: mm/internal.h:vma_soft_dirty_enabled, pte_needs_soft_dirty_wp (6.1 to 7.2).
     pub const fn notes_store(&self, soft_dirty: bool) -> bool {
         !self.soft_dirty && !soft_dirty
     }
 
-    /// The objects that pages in it may be of.
+    /// The objects that pages in the mapping may belong to.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
         self.file.into_iter().chain(self.anon_vma)
     }
 
-    /// The part of it inside `range`. What changes its extent leaves its place among the file's mappings.
+    /// The part of the mapping inside `range`. If its extent changes, it loses its turn among the
+    /// file's mappings.
     pub fn cut(&self, range: PageRange) -> Vma {
         let part = self.range.intersect(range);
         let turn = if part == self.range { self.turn } else { 0 };
         Vma { range: part, pgoff: self.pgoff + (part.start.0 - self.range.start.0), turn, ..*self }
     }
 
-    /// By what walks go through the mappings of a file: the page that it begins with, and then its turn.
+    /// The order in which walks visit the mappings of a file: by the first page's index, then by
+    /// turn.
     pub const fn order(&self) -> (u64, u32) {
         (self.pgoff, self.turn)
     }
 
-    /// The index of `page`, which is in it, in its object.
+    /// The index in the mapping's object of `page`, which has to be in the mapping.
     pub const fn index(&self, page: Vpn) -> u64 {
         self.pgoff + (page.0 - self.range.start.0)
     }
 
-    /// The object that a page of its own in place of `page`, which is in it, is of, and its index there.
+    /// The object and index that a page of the mapping's own would have at `page`, which has to be
+    /// in the mapping.
     #[inline]
     pub fn place(&self, page: Vpn) -> (ObjectId, u64) {
         (self.shared_file().or(self.anon_vma).unwrap_or_default(), self.index(page))
     }
 
-    /// Where it has the page of that index, if it does.
+    /// The page of the mapping with that index, if it is in the mapping.
     #[inline]
     pub fn page_of(&self, index: u64) -> Option<Vpn> {
         let page = self.range.start.add(index.checked_sub(self.pgoff)?);
         self.range.contains(page).then_some(page)
     }
 
-    /// Its part that has the pages of these indices, if it has any.
+    /// The part of the mapping that has the pages with these indices, if there is one.
     pub fn part_of(&self, indices: &Range<u64>) -> Option<PageRange> {
         let first = indices.start.max(self.pgoff);
         let end = indices.end.min(self.pgoff + self.range.pages());
@@ -220,18 +229,18 @@ impl Vma {
         (first < end).then(|| PageRange { start: at(first), end: at(end) })
     }
 
-    /// Whether pages of `object` may be in it.
+    /// Whether the mapping may have pages of `object`.
     #[inline]
     pub fn may_have(&self, object: ObjectId, objects: &Objects) -> bool {
         self.anon_vma.is_some_and(|own| objects.may_have(own, object)) || self.file == Some(object)
     }
 
-    /// Whether `next` begins where this ends, in memory and in what is mapped.
+    /// Whether `next` begins where this mapping ends, in memory and in the mapped object.
     fn continues(&self, next: &Vma) -> bool {
         self.range.end == next.range.start && self.pgoff + self.range.pages() == next.pgoff
     }
 
-    /// Whether this mapping, new or changed, can be one with `other` beside it.
+    /// Whether this mapping, new or changed, can be merged with the adjacent mapping `other`.
     ///
     /// Source: mm/mmap.c:is_mergeable_vma, is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12, 7.3).
     pub(super) fn joins(&self, other: &Vma, rule: MergeRule) -> bool {
@@ -247,19 +256,19 @@ impl Vma {
             && anon_vmas
     }
 
-    /// Whether both have the same flags, protections aside. (A process has one userfaultfd, so that what is watched in both is
-    /// watched by the same one.)
+    /// Whether both have the same flags, without the protection. (A process has only one
+    /// userfaultfd, so both are watched by the same one.)
     fn is_as(&self, other: &Vma) -> bool {
         let flags = |vma: &Vma| (vma.charged, vma.huge, vma.mempolicy, vma.locking, vma.uffd);
         flags(self) == flags(other)
     }
 
-    /// Whether both map the same file, or none.
+    /// Whether both map the same file, or no file.
     fn maps_the_same(&self, other: &Vma) -> bool {
         (self.file, self.shared) == (other.file, other.shared)
     }
 
-    /// This one, new or changed, and one beside it as one mapping.
+    /// This mapping, new or changed, merged with the adjacent mapping `other`.
     pub(super) fn with(&self, other: &Vma, rule: MergeRule) -> Vma {
         let first = if self.range.start < other.range.start { self } else { other };
         let soft_dirty = match rule.soft_dirty {
@@ -272,8 +281,8 @@ impl Vma {
         Vma { range, anon_vma, soft_dirty, maybe_guard, turn: 0, ..*first }
     }
 
-    /// The `anon_vma` that a mapping beside this one may share, though protections differ: they may
-    /// become one later.
+    /// The `anon_vma` that an adjacent mapping may share even if the protections differ, because
+    /// the two may be merged later.
     ///
     /// Source: mm/mmap.c:anon_vma_compatible (5.10, 6.1), mm/vma.c (6.12, 7.3).
     pub(super) fn anon_vma_for(&self, beside: &Vma) -> Option<ObjectId> {

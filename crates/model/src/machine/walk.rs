@@ -1,7 +1,8 @@
-//! The processor's page walk, one text for the simulator and the checker.
+//! The processor's page walk. Simulator and checker share this code.
 //!
-//! Source: Intel SDM volume 3, 4.6 (access rights), 4.8 (accessed and dirty flags) and 4.10.2 (what is
-//! cached); Arm ARM D8.5 (hardware management of the Access flag and dirty state, and its absence).
+//! Source: Intel SDM volume 3, 4.6 (access rights), 4.8 (accessed and dirty flags) and 4.10.2 (what
+//! is cached); Arm ARM D8.5 (hardware management of the Access flag and dirty state, and its
+//! absence).
 
 use super::page_table::PageTable;
 use crate::addr::{Span, Vpn};
@@ -13,15 +14,15 @@ use crate::pte::{PresentPte, PteFlags};
 pub struct Walked {
     /// The pages of the translation.
     pub pages: Span,
-    /// The entry as it was found.
+    /// The entry before the walk.
     pub old: PresentPte,
-    /// The entry as the walk leaves it.
+    /// The entry after the walk.
     pub new: PresentPte,
-    /// What the TLB holds of it.
+    /// The translation that the TLB caches.
     pub cached: PresentPte,
 }
 
-/// What a walk for an access to `page` finds; `None`: the access faults.
+/// The walk for an access to `page`; `None` if the access faults.
 #[inline]
 pub fn walk(table: &PageTable, rule: AccessedDirty, page: Vpn, write: bool) -> Option<Walked> {
     let (pte, pages) = table.walk(page);
@@ -31,9 +32,9 @@ pub fn walk(table: &PageTable, rule: AccessedDirty, page: Vpn, write: bool) -> O
     sets_bits.then_some(Walked { pages, old, new, cached: held(new, rule) })
 }
 
-/// What a walk that finds `pte` may cache, as far as it decides what an access may do. Where the kernel
-/// sets the accessed and the dirty bit, an entry that was not accessed is not cached, and one that is clean
-/// allows no store.
+/// The translation that a walk finding `pte` may cache, as far as it decides what an access may do.
+/// Where the kernel sets the accessed and the dirty bit, an entry without the accessed bit is not
+/// cached, and a clean entry allows no store.
 #[inline]
 pub fn cacheable(pte: Option<PresentPte>, rule: AccessedDirty) -> Option<PresentPte> {
     let pte = pte.filter(|pte| !pte.protnone())?;
@@ -41,7 +42,7 @@ pub fn cacheable(pte: Option<PresentPte>, rule: AccessedDirty) -> Option<Present
     cached.then_some(held(pte, rule))
 }
 
-/// What a TLB holds of a present entry.
+/// The translation that a TLB holds for a present entry.
 #[inline]
 fn held(pte: PresentPte, rule: AccessedDirty) -> PresentPte {
     let writable = match rule {
@@ -64,7 +65,7 @@ mod tests {
         let (mut table, page) = (PageTable::new(TINY), Vpn(5));
         let pte = flags.iter().fold(PresentPte::new(Pfn(8)), |pte, flag| pte.with(*flag, true));
         table.allocate(page, 2, &Room::UNBOUNDED);
-        // A huge page of four.
+        // This is a huge page of four.
         table.set_huge(page, 2, Pte::Present(pte), 0).unwrap();
         (table, Some(pte))
     }

@@ -1,8 +1,7 @@
-//! The world: everything a kernel operation can see or change.
+//! The world: everything that a kernel operation can see or change.
 //!
-//! The type is the same for the simulator and the checker; a [`Mode`] says how the parts that
-//! only one of them needs are represented. In the simulator ghost state has no size and its
-//! calls vanish.
+//! Simulator and checker share this type. A [`Mode`] says how the parts are represented that only
+//! one of them needs. In the simulator ghost state has no size and calls to it vanish.
 
 use super::cpu::{AsidSlot, Cpu, INIT_MM};
 use super::cpuset::CpuSet;
@@ -16,7 +15,7 @@ use super::pins::{Pin, Pins};
 use super::room::Room;
 use super::swap::Swap;
 use super::tiers::Tiers;
-use super::tlb::{PteChange, Tlbs};
+use super::tlb::{FlushScope, PteChange, Tlbs};
 use super::unmap_batch::{Deferred, Deferring, UnmapBatch};
 use super::vma::Vma;
 use super::walk::Walked;
@@ -25,8 +24,7 @@ use crate::arch::Arch;
 use crate::event::EventKind;
 use crate::kernels::Config;
 use crate::lock::Lock;
-use crate::policy::FaultLock;
-use crate::policy::Policies;
+use crate::policy::{FaultLock, Policies, Shootdown};
 use crate::program::FileSpec;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
@@ -34,36 +32,38 @@ use crate::verdict::Verdict;
 use smallvec::SmallVec;
 use std::ops::DerefMut;
 
-/// How the parts that differ between simulator and checker are represented.
+/// The representation of the parts that differ between simulator and checker.
 pub trait Mode: 'static {
-    /// What the CPUs' TLBs may hold.
+    /// The translations that the CPUs' TLBs may hold.
     type Tlbs: Tlbs;
-    /// What the kernel cannot see: page contents, owners, paging-structure caches.
+    /// The state that the kernel cannot see: page contents, owners, paging-structure caches.
     type Ghost: Ghost;
-    /// Where events go.
+    /// The destination of events.
     type Log: Log;
-    /// How the larger parts are held.
+    /// The way in which the larger parts are held.
     type Held<T: Clone>: Held<T>;
 }
 
-/// A part of the world: held by itself in the simulator, shared in the checker with the worlds that
-/// it was copied from until it is changed.
+/// A part of the world. The simulator owns it. In the checker, copies of a world share it until it
+/// is changed.
 pub trait Held<T>: DerefMut<Target = T> + Clone {
     /// Holds `part`.
     fn new(part: T) -> Self;
 }
 
-/// Ghost state: what no kernel reads, kept to judge it. Every method defaults to nothing.
+/// Ghost state: state that no kernel reads, kept to judge the kernel. Every method does nothing by
+/// default.
 pub trait Ghost {
-    /// Whether the thread holds the lock, where locks are looked at.
+    /// Whether the thread holds the lock. True where locks are not tracked.
     fn holds(&self, _thread: ThreadId, _lock: Lock) -> bool {
         true
     }
-    /// Whether the thread has write-locked the mapping of these pages, where locks are looked at.
+    /// Whether the thread has write-locked the mapping of these pages. True where locks are not
+    /// tracked.
     fn writes_vma(&self, _thread: ThreadId, _mm: MmId, _pages: PageRange) -> bool {
         true
     }
-    /// Whether anybody holds the lock, where locks are looked at.
+    /// Whether any thread holds the lock. False where locks are not tracked.
     fn is_locked(&self, _lock: Lock) -> bool {
         false
     }
@@ -73,36 +73,39 @@ pub trait Ghost {
     fn found_again(&mut self, _page: Vpn, _dirty: bool) {}
     /// The thread set the page's PTE to a translation.
     fn mapped(&mut self, _thread: ThreadId, _mm: MmId, _page: Vpn) {}
-    /// A frame was handed out.
+    /// A frame was allocated.
     fn allocated(&mut self, _frame: Pfn) {}
-    /// A frame went back to the allocator.
+    /// A frame was freed.
     fn freed(&mut self, _frame: Pfn) {}
     /// A frame was filled with zeros.
     fn zeroed(&mut self, _frame: Pfn) {}
-    /// The frame behind the page was copied, for this mapping alone.
+    /// The frame of the page was copied, for this mapping only.
     fn copied(&mut self, _mm: MmId, _page: Vpn, _from: Pfn, _to: Pfn) {}
-    /// A frame was copied for all of its mappings, which are to have the copy (a migration).
+    /// A frame was copied for all of its mappings, which will map the copy (a migration).
     fn migrated(&mut self, _from: Pfn, _to: Pfn) {}
     /// A frame was written to a swap slot.
     fn swapped_out(&mut self, _frame: Pfn, _slot: u32) {}
     /// A frame was read from a swap slot.
     fn swapped_in(&mut self, _slot: u32, _frame: Pfn) {}
-    /// The page's contents, in this frame, were given up (`munmap`, `MADV_DONTNEED`): the page reads as
-    /// zero once the operation is done.
+    /// The page's contents, in this frame, were discarded (`munmap`, `MADV_DONTNEED`). The page
+    /// reads as zero once the operation is done.
     fn discarded(&mut self, _mm: MmId, _page: Vpn, _frame: Option<Pfn>) {}
-    /// From now on each store in the address space is noted by a soft-dirty bit, or need not be.
+    /// From now on each store in the address space has to set a soft-dirty bit (`_on`), or need
+    /// not.
     fn tracks(&mut self, _mm: MmId, _on: bool) {}
-    /// The thread's call is to protect these pages by userfaultfd.
+    /// The thread's call begins to protect these pages by userfaultfd.
     fn protecting(&mut self, _thread: ThreadId, _mm: MmId, _pages: PageRange) {}
-    /// It has returned, and done so: from now on a store to them is told of, unless they were let go meanwhile.
+    /// The thread's call has returned. If it is `_done`, every later store to its pages has to be
+    /// reported, except for pages whose protection ended meanwhile.
     fn protected(&mut self, _thread: ThreadId, _done: bool) {}
-    /// userfaultfd protects these pages no more.
+    /// userfaultfd no longer protects these pages.
     fn let_go(&mut self, _mm: MmId, _pages: PageRange) {}
-    /// userfaultfd was asked about a store, or noted it.
+    /// userfaultfd was asked about a store, or recorded it.
     fn told(&mut self) {}
     /// Reclaim dropped the page's contents, in this frame, because `MADV_FREE` had given them up.
     fn dropped(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn) {}
-    /// The child of a fork got a copy of the page's PTE: the same contents, until one of both stores.
+    /// The child of a fork got a copy of the page's PTE. Both have the same contents until one of
+    /// them stores.
     fn forked_page(
         &mut self,
         _thread: ThreadId,
@@ -112,109 +115,112 @@ pub trait Ghost {
         _frame: Option<Pfn>,
     ) {
     }
-    /// The mapping's page is its own from now on: a copy, in this frame, of the file's.
+    /// The mapping's page is private from now on: this frame is a copy of the file's page.
     fn copied_from_file(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn) {}
-    /// A mapping of a file's page is being taken away: what is stored by it still counts as stored there.
+    /// A mapping of a file's page is being removed. A store through it still counts as a store to
+    /// the file.
     fn unmapped_shared(&mut self, _mm: MmId, _page: Vpn, _frame: Pfn, _of: (ObjectId, u64)) {}
-    /// A frame of shared memory, or of a file, was written to where it came from.
+    /// A frame of shared memory or of a file was written back to its object.
     fn written_back(&mut self, _frame: Pfn, _of: (ObjectId, u64)) {}
-    /// A frame was filled with what the file has there on its disk: zeros where it has nothing.
+    /// A frame was filled with the file's contents on the disk; with zeros if it has none there.
     fn filled(&mut self, _frame: Pfn, _of: (ObjectId, u64)) {}
-    /// A system call stored to a page of a file, which is in this frame.
+    /// A system call stored to a page of a file, in this frame.
     fn file_written(&mut self, _at: At, _frame: Pfn, _of: (ObjectId, u64)) {}
-    /// A page of a file is gone, and what it held: there is a hole.
+    /// A page of a file was removed with its contents, and leaves a hole.
     fn punched(&mut self, _of: (ObjectId, u64)) {}
-    /// Shared memory is gone, and what it held.
+    /// Shared memory was removed with its contents.
     fn shared_gone(&mut self, _object: ObjectId) {}
-    /// The page is held from now on, if nothing has come between.
+    /// A pin is being taken: the page is held from now on, if nothing intervened.
     fn pinning(&mut self, _id: PinId, _pin: Pin) {}
-    /// The page is held from now on.
+    /// A pin was taken: the page is held from now on.
     fn pinned(&mut self, _id: PinId, _pin: Pin) {}
-    /// It is held no longer.
+    /// A pin was released: the page is no longer held.
     fn unpinned(&mut self, _id: PinId) {}
-    /// A device loads from the page that is held, or stores to it.
+    /// A device loads from the page that the pin holds, or stores to it (`_write`).
     fn dma(&mut self, _at: At, _id: PinId, _pin: Pin, _write: bool) {}
-    /// No process has the address space any more.
+    /// No process uses the address space any more.
     fn retired(&mut self, _mm: MmId) {}
-    /// The thread's fork is done: no CPU may store to what the child got.
+    /// The thread's fork is done: no CPU may store to the pages that the child got.
     fn forked(&mut self, _thread: ThreadId) {}
-    /// The page's contents, in this frame, moved (`mremap`).
+    /// The page's contents, in this frame, were moved (`mremap`).
     fn moved(&mut self, _mm: MmId, _from: Vpn, _to: Vpn, _frame: Option<Pfn>) {}
-    /// The page-table page of `level` that covered `page` left the tree: those of `cpus` that have
-    /// the address space loaded may still hold paging-structure entries that name it.
+    /// The page-table page of `level` that covered `page` was removed from the tree. Those of
+    /// `cpus` that have the address space loaded may still hold paging-structure entries that name
+    /// it.
     fn table_unlinked(&mut self, _cpus: &[Cpu], _mm: MmId, _page: Vpn, _level: u32) {}
-    /// The page-table page of `level` that covered `page` went back to the allocator.
+    /// The page-table page of `level` that covered `page` was freed.
     fn table_freed(&mut self, _mm: MmId, _page: Vpn, _level: u32) {}
-    /// A PTE of the page is set in a page table that is not in the tree any more.
+    /// A PTE of the page is set in a page table that is no longer in the tree.
     fn table_missed(&mut self, _cpu: CpuId, _mm: MmId, _page: Vpn) {}
-    /// A walk without a lock reads a page table that went back to the allocator or is in use by others.
+    /// A walk without a lock reads a page table that was freed or that others use.
     fn given_back_read(&mut self, _cpu: CpuId, _mm: MmId, _page: Vpn) {}
     /// A CPU flushed its paging-structure caches for the address space in its slot.
     fn structures_flushed(&mut self, _cpu: CpuId, _mm: MmId) {}
 }
 
-/// Where events go. The core emits and never reads back.
+/// The destination of events. The core emits events and never reads them back.
 pub trait Log {
     /// Takes an event and returns its sequence number.
     fn emit(&mut self, at: At, kind: EventKind, verdict: Option<Verdict>) -> u64;
-    /// Whether PTE changes are wanted.
+    /// Whether PTE changes should be recorded.
     fn wants_ptes(&self) -> bool;
 }
 
-/// Who does something, and where.
+/// The context of an action: CPU, thread, operation and kernel function.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct At {
     /// The CPU.
     pub cpu: CpuId,
-    /// The thread on whose behalf.
+    /// The thread that the action is for.
     pub thread: ThreadId,
-    /// The thread that runs on the CPU: another one where a CPU answers an interrupt.
+    /// The thread that runs on the CPU. It is another one if the CPU answers an interrupt.
     pub running: Option<ThreadId>,
-    /// The operation of the scenario.
+    /// The scenario's operation ([`crate::program::Op::id`]).
     pub op: u32,
     /// The kernel function.
     pub site: Site,
 }
 
 impl At {
-    /// The same in another kernel function.
+    /// This context in another kernel function.
     #[must_use]
     pub const fn site(self, site: Site) -> At {
         At { site, ..self }
     }
 }
 
-/// A thread as the kernel sees it.
+/// A thread from the kernel's view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// Unmaps whose flush is put off (`tlb_ubc`).
+    /// The unmaps whose flush is deferred (`tlb_ubc`).
     pub unmap_batch: UnmapBatch,
-    /// What it unmaps whose flushes may be left to later ones.
+    /// The unmaps whose flushes may be left to later ones.
     pub deferring: Option<Box<Deferring>>,
-    /// Flushes judged needed so far, if one of this thread's is to be left out.
+    /// The number of flushes judged needed so far, if one of this thread's is to be left out.
     pub needed_flushes: u32,
-    /// The fault behind its call waited, and is taken up as one that was tried (`FOLL_TRIED`).
+    /// Whether the fault behind the thread's call waited, and is resumed as a second try
+    /// (`FOLL_TRIED`).
     pub tried: bool,
-    /// Where its pages are to come from, if their mappings do not say.
+    /// The thread's memory policy, which applies where mappings have none.
     pub mempolicy: MemPolicy,
 }
 
-/// A frame was free while somebody mapped it or had a reference.
+/// A free frame was mapped, or had a reference.
 pub(super) const IN_USE: &str = "a frame in use was handed out";
-/// A reference was the first one of a frame that was handed out before.
-const REVIVED: &str = "a reference was taken to a frame that nobody has";
+/// A reference was taken to a frame that had none.
+const REVIVED: &str = "a reference was taken to a free frame";
 
-/// Something that must never happen, found by the model about itself.
+/// A state that must never occur, found by the model's own checks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{what} in {}", .at.site.function())]
 pub struct Inconsistency {
-    /// What.
+    /// The description of the contradiction.
     pub what: String,
-    /// Where.
+    /// The action that caused it.
     pub at: At,
 }
 
-/// The world.
+/// The whole state of the machine and the kernel.
 pub struct World<M: Mode> {
     /// The kernel's policies.
     pub policies: Policies,
@@ -224,35 +230,35 @@ pub struct World<M: Mode> {
     pub arch: Arch,
     /// The machine's nodes.
     pub nodes: SharedNodes,
-    /// How many processes the scenario has.
+    /// The number of processes of the scenario.
     pub processes: u16,
-    /// Address spaces; 0 is the kernel's, those of the processes come next.
+    /// The address spaces. Number 0 is the kernel's, those of the processes follow.
     pub mms: Vec<M::Held<Mm>>,
-    /// CPUs.
+    /// The CPUs.
     pub cpus: M::Held<Vec<Cpu>>,
-    /// Threads of the scenario.
+    /// The threads of the scenario.
     pub tasks: Vec<M::Held<Task>>,
-    /// Flushes that are owed after their operation.
+    /// The flushes that are left after their operation.
     pub deferred: M::Held<Deferred>,
-    /// Page frames.
+    /// The page frames.
     pub frames: M::Held<Frames>,
-    /// The LRU lists, in order, where the scenario asks for that.
+    /// The LRU lists, in order, if the scenario needs the order.
     pub lru: M::Held<Lru>,
-    /// What they are of.
+    /// The objects that frames belong to.
     pub objects: M::Held<Objects>,
-    /// Swap space.
+    /// The swap space.
     pub swap: M::Held<Swap>,
-    /// Who holds pages without mapping them.
+    /// The holds on pages that are no mappings.
     pub pins: M::Held<Pins>,
-    /// TLBs.
+    /// The TLBs of all CPUs.
     pub tlbs: M::Tlbs,
-    /// Ghost state.
+    /// The ghost state.
     pub ghost: M::Ghost,
-    /// What decides about moves between tiers, where that is simulated.
+    /// The state that decides about moves between tiers, if they are simulated.
     pub tiers: Option<Box<Tiers>>,
-    /// Events.
+    /// The log of events.
     pub log: M::Log,
-    /// Memory that it may still take.
+    /// The memory that the world may still take.
     pub room: Room,
     /// The first inconsistency found, if any.
     pub inconsistency: Option<Inconsistency>,
@@ -285,7 +291,7 @@ impl<M: Mode<Tlbs: Clone, Ghost: Clone, Log: Clone>> Clone for World<M> {
     }
 }
 
-/// What a new world is made of.
+/// The parameters of a new world.
 pub struct WorldSpec {
     /// The kernel's policies.
     pub policies: Policies,
@@ -293,41 +299,43 @@ pub struct WorldSpec {
     pub config: Config,
     /// The architecture.
     pub arch: Arch,
-    /// Number of CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
-    /// Number of threads.
+    /// The number of threads.
     pub threads: usize,
-    /// Number of processes.
+    /// The number of processes.
     pub processes: usize,
-    /// Number of other processes.
+    /// The number of other processes, which [`Asked::Switch`](crate::call::Asked::Switch) runs.
     pub others: usize,
-    /// The nodes, and how many page frames each has.
+    /// The nodes, with the number of page frames of each.
     pub nodes: Nodes,
-    /// Pages of swap space.
+    /// The number of pages of swap space.
     pub swap_pages: u32,
-    /// Number of pins.
+    /// The number of pins.
     pub pins: usize,
-    /// The files; there are frames enough for what they hold.
+    /// The files. There are enough frames for their contents.
     pub files: Vec<FileSpec>,
-    /// Memory that it may take.
+    /// The memory that the world may take.
     pub room: Room,
 }
 
 impl WorldSpec {
-    /// Address spaces: the kernel's, those of the processes and of the others.
+    /// The number of address spaces: the kernel's, and those of the processes and of the other
+    /// processes.
     pub const fn spaces(&self) -> usize {
         1 + self.processes + self.others
     }
 
-    /// Address-space identifiers that a CPU can have in use.
+    /// The number of address-space identifiers that a CPU can have in use.
     pub const fn slots(&self) -> usize {
         self.arch.asids.slots(self.spaces())
     }
 }
 
 impl<M: Mode> World<M> {
-    /// A world with an empty address space for each process ([`mm_of`]), followed by those of the others that
-    /// [`Asked::Switch`](crate::call::Asked::Switch) runs; none is loaded anywhere.
+    /// A world with an empty address space for each process ([`mm_of`]), followed by those of the
+    /// other processes that [`Asked::Switch`](crate::call::Asked::Switch) runs. No CPU has any of
+    /// them loaded.
     pub fn new(spec: &WorldSpec, tlbs: M::Tlbs, ghost: M::Ghost, log: M::Log) -> World<M> {
         let nodes: SharedNodes = spec.nodes.clone().into();
         let mut world: World<M> = World {
@@ -357,10 +365,11 @@ impl<M: Mode> World<M> {
         world
     }
 
-    /// An address space that no process has becomes `child`'s, soon a copy of `parent`; false if a process has it.
+    /// Assigns an unused address space to `child`, as the beginning of a copy of `parent`. False if
+    /// a process uses it.
     ///
-    /// Source: kernel/fork.c:dup_mm, mm_init (5.10 to 7.3): of the descriptor, which is copied, `tlb_flush_batched`
-    /// stays as it is.
+    /// Source: kernel/fork.c:dup_mm, mm_init (5.10 to 7.3). The descriptor is copied, and
+    /// `tlb_flush_batched` keeps its value.
     pub fn begin_copy(&mut self, parent: MmId, child: MmId) -> bool {
         if self.mms[child.index()].life != Life::None {
             return false;
@@ -369,8 +378,8 @@ impl<M: Mode> World<M> {
         true
     }
 
-    /// No process has the address space any more, and nothing is mapped in it: whoever gets it next has another
-    /// identity, which no CPU knows.
+    /// Retires an address space that no process uses any more and that maps nothing. Its next user
+    /// has another identity, which no CPU knows.
     pub fn retire(&mut self, at: At, mm: MmId) {
         if !self.mms[mm.index()].vmas().is_empty() {
             self.impossible(at, "an address space ended with mappings in it");
@@ -378,7 +387,7 @@ impl<M: Mode> World<M> {
         for cpu in 0..self.cpus.len() {
             let cpu = CpuId(cpu as u16);
             if self.has_loaded(cpu, mm) {
-                self.impossible(at, "an address space ended that a CPU has loaded");
+                self.impossible(at, "an address space ended while a CPU had it loaded");
             }
             if let Some(asid) = self.cpus[cpu.index()].slot_of(mm) {
                 self.cpus[cpu.index()].slots[asid] = AsidSlot::default();
@@ -395,7 +404,7 @@ impl<M: Mode> World<M> {
         self.log.emit(at, kind, None)
     }
 
-    /// All CPUs.
+    /// The set of all CPUs.
     pub fn all_cpus(&self) -> CpuSet {
         let mut all = CpuSet::default();
         (0..self.cpus.len()).for_each(|index| all.insert(CpuId(index as u16)));
@@ -407,7 +416,7 @@ impl<M: Mode> World<M> {
         self.log.emit(at, kind, Some(verdict))
     }
 
-    /// Records that something impossible happened; the driver stops the run.
+    /// Records that something impossible happened. The driver stops the run.
     #[cold]
     pub fn impossible(&mut self, at: At, what: &str) {
         self.inconsistency.get_or_insert_with(|| Inconsistency { what: what.to_owned(), at });
@@ -429,7 +438,7 @@ impl<M: Mode> World<M> {
         self.mms[mm.index()].table.get(page)
     }
 
-    /// The frame that `pte` stands for: the one that it maps, or that of its swap slot in the swap
+    /// The frame behind `pte`: the frame that it maps, or the frame of its swap slot in the swap
     /// cache.
     #[inline]
     pub fn frame_behind(&self, pte: Pte) -> Option<Pfn> {
@@ -441,8 +450,8 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Sets the PTE of `page`; its table must exist, and the caller hold its lock. (Inlined, since most callers
-    /// know what kind of entry it is.)
+    /// Sets the PTE of `page`. Its table must exist, and the caller must hold the table's lock. (It
+    /// is inlined, because most callers know the kind of entry.)
     #[inline(always)]
     pub fn set_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
         if !self.ghost.holds(at.thread, Lock::page_table(&self.arch, mm, page)) {
@@ -459,7 +468,7 @@ impl<M: Mode> World<M> {
         self.replaced(at, mm, Span::one(page), new.present(), replaced);
     }
 
-    /// What setting the PTE of `page` to `new` changes.
+    /// Records the change that setting the PTE of `page` to `new` makes.
     #[cold]
     fn record_pte(&mut self, at: At, mm: MmId, page: Vpn, new: Pte) {
         if self.mms[mm.index()].table.has_table(page, 1) {
@@ -467,7 +476,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A processor sets accessed and dirty in an entry, which asks for no lock.
+    /// Records that a processor set the accessed or the dirty bit in an entry, which needs no lock.
     #[inline]
     pub fn walked(&mut self, at: At, mm: MmId, Walked { pages, old, new, .. }: Walked) {
         let (space, entry): (&mut Mm, _) = (&mut self.mms[mm.index()], Pte::Present(new));
@@ -484,7 +493,8 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The caller looks at the mapping of `page`, if there is one (`vma_assert_locked`).
+    /// Asserts that the caller may look at the mapping of `page`, if there is one
+    /// (`vma_assert_locked`).
     pub fn vma_assert_locked(&mut self, at: At, mm: MmId, page: Vpn) {
         let holds = |lock| self.ghost.holds(at.thread, lock);
         if holds(Lock::MmapRead(mm)) || holds(Lock::MmapWrite(mm)) {
@@ -495,7 +505,8 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The caller changes the mappings that have pages in `range` (`vma_assert_write_locked`).
+    /// Asserts that the caller may change the mappings that have pages in `range`
+    /// (`vma_assert_write_locked`).
     pub fn vma_assert_write_locked(&mut self, at: At, mm: MmId, range: PageRange) {
         self.mmap_assert_write_locked(at, mm);
         if self.policies.fault_lock == FaultLock::Mmap {
@@ -508,7 +519,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The caller looks at mappings (`mmap_assert_locked`).
+    /// Asserts that the caller may look at mappings (`mmap_assert_locked`).
     pub fn mmap_assert_locked(&mut self, at: At, mm: MmId) {
         let holds = |lock| self.ghost.holds(at.thread, lock);
         if !holds(Lock::MmapRead(mm)) && !holds(Lock::MmapWrite(mm)) {
@@ -516,14 +527,15 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The caller changes mappings (`mmap_assert_write_locked`).
+    /// Asserts that the caller may change mappings (`mmap_assert_write_locked`).
     pub fn mmap_assert_write_locked(&mut self, at: At, mm: MmId) {
         if !self.ghost.holds(at.thread, Lock::MmapWrite(mm)) {
             self.impossible(at, "mappings were changed without mmap_lock held for writing");
         }
     }
 
-    /// An entry for `pages` was replaced, and translates to `new`; `None`: there is no table to hold it.
+    /// Records that an entry for `pages` was replaced and now translates to `new`. `replaced` is
+    /// `None` if there is no table for the entry.
     #[inline(always)]
     pub(super) fn replaced(
         &mut self,
@@ -539,6 +551,28 @@ impl<M: Mode> World<M> {
             return;
         };
         self.tlbs.pte_changed(&self.cpus, mm, PteChange { pages, old, new, since });
+        if self.policies.shootdown == Shootdown::Coherent && old.is_some() {
+            self.drop_cached(mm, pages);
+        }
+    }
+
+    /// Where the hardware keeps TLBs coherent: what any CPU has of these pages goes.
+    #[cold]
+    fn drop_cached(&mut self, mm: MmId, pages: Span) {
+        let scope = FlushScope::Pages(pages.range(), 0);
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            if let Some(asid) = cpu.slot_of(mm) {
+                self.tlbs.flush(CpuId(index as u16), asid, scope, &self.mms[mm.index()]);
+            }
+        }
+    }
+
+    /// Where the hardware keeps what leads to translations coherent, too: a table was taken out.
+    pub fn drop_structures(&mut self, mm: MmId) {
+        if self.policies.shootdown == Shootdown::Coherent {
+            let cpus = (0..self.cpus.len()).map(|cpu| CpuId(cpu as u16));
+            cpus.for_each(|cpu| self.ghost.structures_flushed(cpu, mm));
+        }
     }
 
     #[cold]
@@ -548,27 +582,33 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The PTE of `page`, which was `old`, went away with its table.
+    /// Records that the PTE of `page`, which was `old`, vanished with its table.
     pub fn note_unset(&mut self, at: At, mm: MmId, page: Vpn, old: Pte) {
         let pages = Span::one(page);
         let change = PteChange { pages, old: old.present(), new: None, since: 0 };
         self.tlbs.pte_changed(&self.cpus, mm, change);
+        if self.policies.shootdown == Shootdown::Coherent {
+            self.drop_cached(mm, pages);
+        }
         if self.log.wants_ptes() {
             self.emit_pte(at, page, old, Pte::None);
         }
     }
 
-    /// Puts `vma` in the place of what is mapped there ([`Mm::insert`]).
+    /// Replaces what is mapped in the range of `vma` by `vma` ([`Mm::insert`]).
     pub fn insert_vma(&mut self, mm: MmId, vma: Vma) {
         self.mms[mm.index()].insert(vma, (&self.policies).into());
         self.link_mappings(mm);
     }
 
-    /// Mappings of files that are new, or have another extent, come last among those of their file that begin with the same
-    /// page; a fork's comes right after the one that it is a copy of, which has the same turn.
+    /// Gives turns to mappings of files that are new or have another extent. They come last among
+    /// the mappings of their file that begin with the same page. A fork's mapping comes directly
+    /// after its original, and has the same turn.
     ///
-    /// Source: mm/mmap.c:__vma_adjust (5.10), mm/vma.c:vma_prepare, vma_complete (6.12): out of the file's tree and in again;
-    /// include/linux/interval_tree_generic.h:ITPREFIX_insert: behind those that are equal (5.10 to 7.3).
+    /// Source: mm/mmap.c:__vma_adjust (5.10), mm/vma.c:vma_prepare, vma_complete (6.12), which take
+    /// a mapping out of the file's tree and insert it again;
+    /// include/linux/interval_tree_generic.h:ITPREFIX_insert, which inserts it behind equal ones
+    /// (5.10 to 7.3).
     pub fn link_mappings(&mut self, mm: MmId) {
         let new: SmallVec<[ObjectId; 2]> =
             self.mms[mm.index()].without_turn().filter_map(|vma| vma.file).collect();
@@ -584,7 +624,7 @@ impl<M: Mode> World<M> {
 
     /// Gives the mapping of `page` an `anon_vma` if it has none (`anon_vma_prepare`).
     pub fn prepare_anon_vma(&mut self, at: At, mm: MmId, page: Vpn) {
-        // The mappings beside it are looked at, too.
+        // This also looks at the adjacent mappings.
         self.mmap_assert_locked(at, mm);
         let (space, objects) = (&mut self.mms[mm.index()], &mut self.objects);
         if !space.prepare_anon_vma(page, || objects.create(mm, None)) {
@@ -592,10 +632,13 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// The mappings that were detached from `range` are found by no walk any more (`unlink_anon_vmas`).
+    /// Removes the mappings that were detached from `range`, so that walks no longer find them
+    /// (`unlink_anon_vmas`).
     ///
-    /// With the last mapping goes shared memory itself. (Kernels let go of its pages after the flush, mm/shmem.c:shmem_evict_inode;
-    /// of those that somebody may still have in a TLB, the gather has a reference.) Whether there were pages of it, and the swap slots that have others.
+    /// Shared memory is freed with its last mapping. (Kernels free its pages after the flush,
+    /// mm/shmem.c:shmem_evict_inode. The gather has a reference to each page that a TLB may still
+    /// hold.) Returns whether there were pages of shared memory, and the swap slots of its other
+    /// pages.
     pub fn unlink_anon_vmas(&mut self, at: At, mm: MmId, range: PageRange) -> (bool, Vec<u32>) {
         let (mut evicted, mut swapped) = (false, Vec::new());
         for object in self.mms[mm.index()].unlink(range) {
@@ -625,14 +668,14 @@ impl<M: Mode> World<M> {
         self.config.locks_memory && self.mms[mm.index()].locks(page)
     }
 
-    /// The object that a page of the mapping's own in place of this one is of, and its index there.
+    /// The object and index that a page of the mapping's own would have at this page.
     #[inline]
     pub fn object_of(&self, mm: MmId, page: Vpn) -> (ObjectId, u64) {
         let vma = self.mms[mm.index()].vma(page);
         vma.map_or_else(Default::default, |vma| vma.place(page))
     }
 
-    /// Takes a reference; whoever does has one already, or finds the frame by who has.
+    /// Takes a reference. The caller has one already, or finds the frame through an owner of one.
     #[inline]
     pub fn get_frame(&mut self, at: At, frame: Pfn) {
         if !self.frames.add_ref(frame) {
@@ -640,7 +683,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// One more PTE maps the frame, with a reference of its own; its flags change like this.
+    /// Adds a PTE that maps the frame, with its own reference, and changes the frame's flags.
     #[inline(always)]
     pub fn get_and_map(&mut self, at: At, frame: Pfn, change: impl FnOnce(&mut FrameFlags)) {
         let mapped = self.frames.update(frame, |f| {
@@ -652,7 +695,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Drops a reference; the last one frees the frame.
+    /// Drops a reference. The last one frees the frame.
     #[inline(always)]
     pub fn put_frame(&mut self, at: At, frame: Pfn) {
         let before = self.frames.get(frame);
@@ -672,7 +715,7 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// Drops as many references at once.
+    /// Drops several references at once.
     pub fn put_references(&mut self, at: At, frame: Pfn, references: u32) {
         match self.frames.get(frame).refs.checked_sub(references) {
             Some(left) => {
@@ -683,15 +726,15 @@ impl<M: Mode> World<M> {
         }
     }
 
-    /// A PTE that mapped the frame is gone.
+    /// Records that a PTE that mapped the frame is gone.
     #[inline]
     pub fn drop_mapping(&mut self, at: At, frame: Pfn) {
         if !self.frames.drop_map(frame) {
-            self.impossible(at, "a mapping was dropped that nobody had");
+            self.impossible(at, "a mapping was dropped that did not exist");
         }
     }
 
-    /// The CPU's LRU batch size.
+    /// The size of a CPU's LRU batch, in folios.
     pub fn lru_batch_size(&self) -> usize {
         match self.policies.lru_batch {
             crate::policy::LruBatch::Fifteen => 15,
@@ -705,7 +748,7 @@ impl<M: Mode> World<M> {
     }
 }
 
-/// The process that an address space is for.
+/// The process that an address space belongs to.
 pub const fn process_of(mm: MmId) -> ProcessId {
     ProcessId(mm.0.saturating_sub(1))
 }

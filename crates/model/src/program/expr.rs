@@ -1,4 +1,4 @@
-//! Numbers and runs of pages that depend on loop variables.
+//! Numbers and ranges of pages that depend on loop variables.
 
 use super::Area;
 use crate::addr::PageRange;
@@ -6,19 +6,19 @@ use crate::call::Bounds;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A run of pages inside an area, with bounds that may depend on loop variables.
+/// A range of pages inside an area, whose bounds may depend on loop variables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RangeExpr {
-    /// Index into [`Program::areas`].
+    /// The area's index in [`Program::areas`].
     pub area: u16,
-    /// First page, counted from the area's start.
+    /// The first page, counted from the area's start.
     pub first: Expr,
-    /// Number of pages.
+    /// The number of pages.
     pub pages: Expr,
 }
 
 impl RangeExpr {
-    /// The pages that the range names now, checked against the area.
+    /// The pages that the range has now, checked against the area.
     #[inline(always)]
     pub fn resolve(&self, areas: &[Area], slots: &[i64]) -> Result<PageRange, Box<ExprError>> {
         let area = &areas[self.area as usize];
@@ -31,29 +31,29 @@ impl RangeExpr {
     }
 }
 
-/// An integer expression over loop slots. Sums overflow to an error, never silently.
+/// An integer expression over loop slots. An overflow is an error, never silent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// A number.
     Const(i64),
     /// The value of a loop slot.
     Slot(u8),
-    /// `left op right`
+    /// An operator with a left and a right operand.
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
 }
 
 /// Operators of [`Expr`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BinaryOp {
-    /// `+`
+    /// Addition (`+`).
     Add,
-    /// `-`
+    /// Subtraction (`-`).
     Sub,
-    /// `*`
+    /// Multiplication (`*`).
     Mul,
-    /// `/`, rounding towards zero
+    /// Division (`/`), rounding towards zero.
     Div,
-    /// `%`
+    /// Remainder (`%`).
     Rem,
 }
 
@@ -63,55 +63,55 @@ pub enum ExprError {
     /// The value does not fit in 64 bits.
     #[error("the value does not fit in 64 bits")]
     Overflow,
-    /// A division by zero.
+    /// The expression divides by zero.
     #[error("division by zero")]
     DivisionByZero,
-    /// A range that leaves its area.
+    /// The range leaves its area.
     #[error("pages {first}..{} are outside `{area}`, which has {size} pages", first + pages)]
     OutsideArea {
         /// The area's name.
         area: String,
-        /// First page asked for.
+        /// The first requested page.
         first: i64,
-        /// Pages asked for.
+        /// The number of requested pages.
         pages: i64,
         /// The area's size in pages.
         size: i64,
     },
-    /// Pages that a file was not declared with.
+    /// The pages lie outside the declared size of a file.
     #[error("pages {first}..{} are outside the file, which was declared with {size}", first + pages)]
     OutsideFile {
-        /// First page asked for.
+        /// The first requested page.
         first: i64,
-        /// Pages asked for.
+        /// The number of requested pages.
         pages: i64,
         /// The file's size in pages.
         size: i64,
     },
-    /// A stride or count that makes no sense.
+    /// A stride or count is too small.
     #[error("{what} is {value}; it must be at least {least}")]
     TooSmall {
-        /// What is too small.
+        /// The name of the number.
         what: String,
-        /// Its value.
+        /// The number's value.
         value: i64,
-        /// The least that would do.
+        /// The smallest allowed value.
         least: i64,
     },
-    /// A count that is more than there can be.
+    /// A count is too large.
     #[error("{what} is {value}; it must be at most {most}")]
     TooLarge {
-        /// What is too large.
+        /// The name of the number.
         what: String,
-        /// Its value.
+        /// The number's value.
         value: i64,
-        /// The most that would do.
+        /// The largest allowed value.
         most: i64,
     },
 }
 
 impl BinaryOp {
-    /// `left op right`.
+    /// The operator's result for these operands.
     pub fn apply(self, left: i64, right: i64) -> Result<i64, Box<ExprError>> {
         let value = match self {
             BinaryOp::Add => left.checked_add(right),
@@ -170,7 +170,7 @@ fn too_small(what: &str, value: i64, least: i64) -> Box<ExprError> {
     Box::new(ExprError::TooSmall { what: what.to_owned(), value, least })
 }
 
-/// Operators are out of the way of the constants and slots that most expressions are.
+/// Operators are kept out of the fast path, since most expressions are constants and slots.
 #[inline(never)]
 fn apply(op: BinaryOp, left: &Expr, right: &Expr, slots: &[i64]) -> Result<i64, Box<ExprError>> {
     op.apply(left.eval(slots)?, right.eval(slots)?)

@@ -1,4 +1,4 @@
-//! What a scenario may ask for that the model does not have.
+//! Parts of scenarios that the model does not support.
 
 use super::{Advice, Backing, FileSpec, OpKind, Program, RangeExpr, ThpMode};
 use crate::call::{CallExpr, Gup, PinAccess};
@@ -8,31 +8,31 @@ use crate::numa::{Balancing, NumaNeeds};
 use crate::policy::{AnonFolios, FileFolios, MemoryTiers};
 use crate::userfaultfd::Answer;
 
-/// What the model lacks.
+/// A part of a scenario that the model does not support.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    /// The operation that asks for it ([`super::Op::id`]); `None`: the machine does.
+    /// The operation that needs it ([`super::Op::id`]); `None` if the machine does.
     pub op: Option<u32>,
-    /// What.
+    /// The name of the unsupported thing, for messages.
     pub what: &'static str,
 }
 
-/// What no kernel does.
+/// A request that every kernel refuses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The operation that asks for it ([`super::Op::id`]).
+    /// The operation with the request ([`super::Op::id`]).
     pub op: u32,
-    /// What, and what kernels say to it.
+    /// The request, and the kernels' answer.
     pub what: &'static str,
-    /// What to write instead.
+    /// A suggestion for the scenario's author.
     pub help: &'static str,
 }
 
-/// A call about NUMA nodes that the model does not have.
+/// The name of a call about NUMA nodes that is not modelled.
 fn of_nodes(call: &CallExpr) -> Option<&'static str> {
     Some(match call {
         CallExpr::MigratePages { .. } => {
-            "migrate_pages, by which a real kernel moves the runner's own pages as well"
+            "migrate_pages (on a real kernel, it moves the runner's own pages, too)"
         }
         CallExpr::ReclaimMemory { .. } => "memory.reclaim (`memory-reclaim`)",
         _ => return None,
@@ -40,7 +40,7 @@ fn of_nodes(call: &CallExpr) -> Option<&'static str> {
 }
 
 impl Program {
-    /// What the scenario asks for, or has on the row's machine, that the model does not have.
+    /// The first part of the scenario, or of the row's machine, that is not modelled.
     pub fn not_modelled(&self, row: &KernelRow) -> Option<Lacking> {
         if let Some(what) = self.not_with_nodes(row) {
             return Some(Lacking { op: None, what });
@@ -52,7 +52,7 @@ impl Program {
         self.ops().find_map(|op| {
             let what = match &op.kind {
                 OpKind::Call(CallExpr::Mlock { .. }) if mthp => {
-                    Some("mlock where there may be large folios (`mthp`)")
+                    Some("mlock with large folios (`mthp`)")
                 }
                 OpKind::Call(
                     CallExpr::UffdMove { .. }
@@ -61,11 +61,11 @@ impl Program {
                 | OpKind::Serve { answer: Answer::Move { .. } }
                     if mthp =>
                 {
-                    Some("UFFDIO_MOVE where there may be large folios (`mthp`)")
+                    Some("UFFDIO_MOVE with large folios (`mthp`)")
                 }
-                OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => Some(
-                    "khugepaged with sizes of large folios (`mthp`), which it makes from 7.2 on",
-                ),
+                OpKind::Call(CallExpr::Khugepaged { .. }) if mthp => {
+                    Some("khugepaged with large folios (`mthp`), which it can make since 7.2")
+                }
                 OpKind::Call(call) => of_nodes(call).or_else(|| self.not_of_objects(call)),
                 _ => None,
             };
@@ -73,23 +73,26 @@ impl Program {
         })
     }
 
-    /// What the scenario's machine is to have that the row's kernel does not have, or not in the model.
+    /// A property of the scenario's machine that the row's kernel does not have, or has but not in
+    /// the model.
     pub fn missing_on(&self, row: &KernelRow) -> Option<&'static str> {
         let as_written = row.policies.file_folios == FileFolios::AsWritten;
         if as_written
             && row.config.other.is_some()
             && self.files.iter().any(FileSpec::has_large_folios)
         {
-            return Some("large folios of files (`write-pages`) in the model but on x86-64");
+            return Some(
+                "large folios of files (`write-pages`) in the model, which has them on x86-64 only",
+            );
         }
         match (self.has_mthp(row), row.policies.anon_folios, row.config.other) {
             (false, ..) | (true, AnonFolios::Sized, None) => None,
             (true, AnonFolios::Page, _) => {
                 Some("large folios smaller than a huge page (`mthp`; 6.8 and later have them)")
             }
-            (true, AnonFolios::Sized, Some(_)) => {
-                Some("large folios smaller than a huge page (`mthp`) in the model but on x86-64")
-            }
+            (true, AnonFolios::Sized, Some(_)) => Some(
+                "large folios smaller than a huge page (`mthp`) in the model, which has them on x86-64 only",
+            ),
         }
     }
 
@@ -98,19 +101,22 @@ impl Program {
         !self.machine.mthp.unwrap_or(row.config.mthp).is_off()
     }
 
-    /// What the scenario's machine or its parts have that the model does not have with such folios: which slots of swap space lie side by side
-    /// and are read as one, and which of several processes a folio knows to map it (`_mm_ids`: two).
+    /// A part of the scenario that is not modelled together with such folios. With swap space, the
+    /// model would have to know which slots lie side by side and are read as one. With more than
+    /// two processes, it would have to know which of them a folio records as mapping it (`_mm_ids`:
+    /// two).
     fn not_with_mthp(&self) -> Option<&'static str> {
         match self.machine.swap {
             Some(_) => Some("swap space with large folios (`swap` with `mthp`)"),
             None if self.processes.len() > 2 => {
-                Some("large folios (`mthp`) of more than two processes")
+                Some("large folios (`mthp`) with more than two processes")
             }
             None => None,
         }
     }
 
-    /// What the scenario has that the model does not have with several NUMA nodes, or where mbind moves pages.
+    /// A part of the scenario that is not modelled with several NUMA nodes, or where `mbind` moves
+    /// pages.
     fn not_with_nodes(&self, row: &KernelRow) -> Option<&'static str> {
         let has = |of: fn(&CallExpr) -> bool| {
             self.ops().any(|op| matches!(&op.kind, OpKind::Call(call) if of(call)))
@@ -124,7 +130,7 @@ impl Program {
         };
         let config = row.config.for_program(self);
         if config.other.is_some() {
-            return Some("NUMA nodes (`nodes`), and pages that mbind moves, but on x86-64");
+            return Some("NUMA nodes (`nodes`) or mbind that moves pages, except on x86-64");
         }
         if let Some(what) = self.not_sampled(row, config.huge_pages, has(names_nodes)) {
             return Some(what);
@@ -140,7 +146,7 @@ impl Program {
                 "large folios smaller than a huge page (`mthp`) with several NUMA nodes (`nodes`)"
             }
             () if config.huge_pages && self.takes_huge_pages_apart(config.thp) => {
-                "huge pages with several NUMA nodes (`nodes`), but for move_pages, set_mempolicy and madvise with `hugepage` (without thp \"always\")"
+                "huge pages with several NUMA nodes (`nodes`), except with move_pages, set_mempolicy and madvise with `hugepage` (without thp \"always\")"
             }
             () if self.machine.swap.is_some() => "swap space with several NUMA nodes (`nodes`)",
             () if self.processes.len() > 1 => "several processes with several NUMA nodes (`nodes`)",
@@ -158,7 +164,7 @@ impl Program {
         })
     }
 
-    /// What the scenario's tiers and its NUMA balancing have that the model does not have.
+    /// A part of the scenario's memory tiers and NUMA balancing that is not modelled.
     fn not_sampled(
         &self,
         row: &KernelRow,
@@ -170,30 +176,30 @@ impl Program {
         let tiers = slow > 0 || balancing == Some(Balancing::Tiering);
         match () {
             () if tiers && row.policies.memory_tiers == MemoryTiers::ByDevice => {
-                Some("tiers of memory (`slow`) before 6.12, which takes all of it for one tier")
+                Some("memory tiers (`slow`) before 6.12, where all memory is one tier")
             }
             () if mglru == Some(true) && !row.config.mglru => Some(
-                "mglru \"on\" with several NUMA nodes in a row that has it off; `,mglru=on` names the other",
+                "mglru \"on\" with several NUMA nodes in a row that has mglru off; the row with `,mglru=on` has it on",
             ),
             () if slow > 0 && balancing == Some(Balancing::On) => {
                 Some("numa-balancing \"on\" with slow nodes; \"tiering\" is modelled")
             }
             () if samples && huge_pages => Some("huge pages that NUMA balancing samples"),
-            () if samples && names_nodes => Some("memory policies beside NUMA balancing"),
+            () if samples && names_nodes => Some("memory policies together with NUMA balancing"),
             () if samples && !self.only_first_acts() => {
-                Some("NUMA balancing where more than one thread acts")
+                Some("NUMA balancing with more than one active thread")
             }
             () => None,
         }
     }
 
-    /// Whether a call may be about a part of a huge page, or take one apart.
+    /// Whether a call may be about a part of a huge page, or split one.
     fn takes_huge_pages_apart(&self, thp: ThpMode) -> bool {
         self.ops().any(|op| match &op.kind {
             OpKind::Call(
                 CallExpr::Map { .. } | CallExpr::MovePages { .. } | CallExpr::SetMempolicy { .. },
             ) => false,
-            // The mappings that it makes are there before their huge pages.
+            // The advice applies to mappings before they have huge pages.
             OpKind::Call(CallExpr::Advise { advice: Advice::HugePage, .. }) => {
                 thp == ThpMode::Always
             }
@@ -202,7 +208,7 @@ impl Program {
         })
     }
 
-    /// What the scenario asks for that no kernel does, and the model does not either.
+    /// The first request that every kernel refuses, and the model as well.
     pub fn refused(&self) -> Option<Refused> {
         self.ops().find_map(|op| {
             let OpKind::Call(call) = &op.kind else { return None };
@@ -211,6 +217,8 @@ impl Program {
         })
     }
 
+    /// The reason for refusing a call, and a suggestion; `None` if it is not refused.
+    ///
     /// Source: mm/madvise.c:madvise_free_single_vma, madvise_remove (5.10 to 7.3).
     fn refused_call(&self, call: &CallExpr) -> Option<(&'static str, &'static str)> {
         let (pages, advice) = match call {
@@ -218,9 +226,9 @@ impl Program {
             CallExpr::AdviseRanges { pages, advice, .. } => (pages, *advice),
             CallExpr::Writeback { pages } => {
                 let what = match self.backing(pages) {
-                    Backing::Anonymous => "private memory is written back by nobody",
+                    Backing::Anonymous => "private memory has no writeback",
                     Backing::File(file) if !file.fs.is_written_back() => {
-                        "a file on tmpfs is written back by nobody: it is nowhere else"
+                        "a file on tmpfs has no writeback: its pages are nowhere else"
                     }
                     Backing::Shared | Backing::File(_) => return None,
                 };
@@ -231,18 +239,18 @@ impl Program {
         };
         match (advice, self.backing(pages)) {
             (Advice::Free, Backing::Shared | Backing::File(_)) => Some((
-                "EINVAL: MADV_FREE is of private memory without a file",
-                "advice=\"dontneed\" unmaps such pages; advice=\"remove\" gives up those that are shared",
+                "EINVAL: MADV_FREE needs private memory without a file",
+                "advice=\"dontneed\" unmaps such pages; advice=\"remove\" frees shared pages",
             )),
             (Advice::Remove, backing) if !backing.is_shared() => Some((
-                "EINVAL: MADV_REMOVE is of what is mapped shared",
-                "map it with backing=\"shared\"; advice=\"dontneed\" gives private pages up",
+                "EINVAL: MADV_REMOVE needs a shared mapping",
+                "map the area with backing=\"shared\"; advice=\"dontneed\" frees private pages",
             )),
             _ => None,
         }
     }
 
-    /// What is not modelled of a file that may have large folios.
+    /// The name of operations that are not modelled for a file that may have large folios.
     fn of_large_folios(&self, pages: &RangeExpr) -> Option<&'static str> {
         let Backing::File(file) = self.backing(pages) else { return None };
         self.files[usize::from(file.file)].has_large_folios().then_some(
@@ -250,7 +258,7 @@ impl Program {
         )
     }
 
-    /// What is asked of shared memory or of a file that the model does not have.
+    /// The name of a call that is not modelled for shared memory or for files.
     fn not_of_objects(&self, call: &CallExpr) -> Option<&'static str> {
         let (pages, [shared, file]) = match call {
             CallExpr::Advise { pages, advice } | CallExpr::AdviseRanges { pages, advice, .. } => {
@@ -260,7 +268,7 @@ impl Program {
                     | Advice::PopulateWrite
                     | Advice::GuardInstall
                     | Advice::GuardRemove => return None,
-                    // What they are not of is refused.
+                    // Where the advice does not apply, it is refused elsewhere.
                     Advice::Remove | Advice::Free => return None,
                     Advice::Cold | Advice::PageOut => return self.of_large_folios(pages),
                     Advice::HugePage | Advice::NoHugePage | Advice::Collapse => {
@@ -286,7 +294,10 @@ impl Program {
             }
             CallExpr::Pin { pages, .. } => (
                 pages,
-                ["pins of shared memory", "pins of a file, but by=\"get\" with access=\"force\""],
+                [
+                    "pins of shared memory",
+                    "pins of a file, except by=\"get\" with access=\"force\"",
+                ],
             ),
             CallExpr::Reclaim { pages } | CallExpr::Mlock { pages, .. } => {
                 return self.of_large_folios(pages);
@@ -294,7 +305,7 @@ impl Program {
             CallExpr::Khugepaged { pages } => (
                 pages,
                 [
-                    "khugepaged in shared memory (its settings are off, shmem_enabled)",
+                    "khugepaged in shared memory (its setting, shmem_enabled, is off)",
                     "khugepaged in a file (kernels with CONFIG_READ_ONLY_THP_FOR_FS have it)",
                 ],
             ),

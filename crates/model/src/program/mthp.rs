@@ -1,26 +1,27 @@
 //! Large folios of anonymous memory that are smaller than a huge page (mTHP), by size.
 //!
-//! Source: Documentation/admin-guide/mm/transhuge.rst, include/linux/huge_mm.h:thp_vma_allowable_orders (6.12 to 7.3; since 6.8).
+//! Source: Documentation/admin-guide/mm/transhuge.rst,
+//! include/linux/huge_mm.h:thp_vma_allowable_orders (6.12 to 7.3; since 6.8).
 
 use super::ThpMode;
 use serde::{Deserialize, Serialize};
 
-/// `transparent_hugepage/hugepages-SIZE/enabled`.
+/// The modes of `transparent_hugepage/hugepages-SIZE/enabled`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MthpMode {
-    /// `always`
+    /// Mode `always`: all suitable mappings get folios of the size.
     Always,
-    /// `inherit`: as the mode of huge pages is.
+    /// Mode `inherit`: the mode of huge pages applies.
     Inherit,
-    /// `madvise`
+    /// Mode `madvise`: only mappings with `MADV_HUGEPAGE` get folios of the size.
     Madvise,
-    /// `never`
+    /// Mode `never`: the size is off.
     #[default]
     Never,
 }
 
 impl MthpMode {
-    /// All of them with the kernel's words.
+    /// All modes, each with the kernel's word.
     pub const ALL: [(&'static str, MthpMode); 4] = [
         ("always", MthpMode::Always),
         ("inherit", MthpMode::Inherit),
@@ -28,7 +29,7 @@ impl MthpMode {
         ("never", MthpMode::Never),
     ];
 
-    /// The one of that word.
+    /// The mode with that word.
     pub fn named(word: &str) -> Option<MthpMode> {
         MthpMode::ALL.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode)
     }
@@ -38,7 +39,7 @@ impl MthpMode {
         MthpMode::ALL.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
     }
 
-    /// The mode for huge pages that comes to the same, where that of huge pages is `thp`.
+    /// The equivalent mode of huge pages, if the actual mode of huge pages is `thp`.
     pub const fn as_thp(self, thp: ThpMode) -> ThpMode {
         match self {
             MthpMode::Always => ThpMode::Always,
@@ -49,19 +50,19 @@ impl MthpMode {
     }
 }
 
-/// The mode of each size. Of pages of 4 KiB, which is what kernels with other pages have it for as well.
+/// The mode of each size. The sizes are those of kernels with pages of 4 KiB.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mthp([MthpMode; Mthp::SIZES.len()]);
 
 impl Mthp {
-    /// The order of the smallest size: kernels have none of two pages for anonymous memory.
+    /// The order of the smallest size. Kernels have no folios of two pages for anonymous memory.
     const SMALLEST: u8 = 2;
 
-    /// The sizes as scenarios name them, the smallest first.
+    /// The sizes as scenarios name them, from the smallest.
     pub const SIZES: [&'static str; 7] =
         ["16KiB", "32KiB", "64KiB", "128KiB", "256KiB", "512KiB", "1024KiB"];
 
-    /// The same with this mode for the size of that name, unless there is none.
+    /// The modes with `mode` for the size of that name; `None` if there is no such size.
     #[must_use]
     pub fn with(mut self, size: &str, mode: MthpMode) -> Option<Mthp> {
         let place = Mthp::SIZES.iter().position(|name| *name == size)?;
@@ -69,7 +70,7 @@ impl Mthp {
         Some(self)
     }
 
-    /// The orders, the highest first, with their modes.
+    /// The orders with their modes, from the highest.
     pub fn orders(self) -> impl Iterator<Item = (u8, MthpMode)> {
         (Mthp::SMALLEST..).zip(self.0).collect::<Vec<_>>().into_iter().rev()
     }
@@ -85,7 +86,8 @@ impl Mthp {
         self.orders().map(|(order, mode)| (4 << order, mode))
     }
 
-    /// Reads what [`Mthp::notation`] writes; each size once, those that are not named are off.
+    /// Reads the notation of [`Mthp::notation`]. Each size may occur once; sizes that do not occur
+    /// are off.
     pub fn parse(text: &str) -> Option<Mthp> {
         let mut named = Vec::new();
         text.split('+').try_fold(Mthp::default(), |sizes, part| {
@@ -99,14 +101,15 @@ impl Mthp {
         })
     }
 
-    /// `64KiB:always+16KiB:inherit`: the sizes that can be had, as row options name them; nothing if none can.
+    /// The sizes that are not off, as row options name them: `64KiB:always+16KiB:inherit`. Empty if
+    /// all are off.
     pub fn notation(self) -> String {
         let on = self.orders().filter(|(_, mode)| *mode != MthpMode::Never);
         let on = on.map(|(order, mode)| format!("{}:{}", Mthp::size_of(order), mode.word()));
         on.collect::<Vec<_>>().join("+")
     }
 
-    /// Whether none can be had.
+    /// Whether all sizes are off.
     pub fn is_off(self) -> bool {
         self == Mthp::default()
     }

@@ -1,7 +1,7 @@
 //! User accesses: TLB hits, page walks, faults.
 //!
-//! A hit is decided in [`Tlb::hit`](crate::machine::tlb_array::Tlb::hit) alone; nothing of the kernel is
-//! asked. Only a miss walks the page table, sets accessed and dirty as the processor does, and
+//! [`Tlb::hit`](crate::machine::tlb_array::Tlb::hit) alone decides a hit, without any kernel code.
+//! Only a miss walks the page table, sets the accessed and the dirty bit as the processor does, and
 //! calls the fault handler if the PTE does not allow the access.
 
 use super::SimError;
@@ -21,16 +21,16 @@ use crate::site::Site;
 use crate::wait::Wait;
 use std::ops::Range;
 
-/// A fault that waits, with the access behind it, and for what.
+/// A fault that waits, its access, and what it waits for.
 type Missed = ((Fault, Access), Wait);
 
-/// Faults that one access may take before the model is declared stuck.
+/// The number of faults that one access may take before the model counts as stuck.
 const MAX_TRIES: u32 = 16;
 
-/// Random accesses between two looks at whether to go on, if all of them hit.
+/// The number of random accesses, if all of them hit, between two checks whether to continue.
 const MOST_HITS: u64 = 1 << 16;
 
-/// A touch, with what is left of it.
+/// The rest of a touch.
 #[derive(Clone, Debug)]
 pub(super) struct Touch {
     pages: PageRange,
@@ -38,12 +38,12 @@ pub(super) struct Touch {
     left: Left,
 }
 
-/// What is left of a touch.
+/// The part of a touch that is left.
 #[derive(Clone, Debug)]
 enum Left {
     /// Every `stride`th page from this one on.
     Ascending { page: u64, stride: u64 },
-    /// So many pages at random until the next look at whether to go on, and after it.
+    /// Random pages: `now` until the next check whether to continue, and `later` after it.
     Random { random: SplitMix64, now: u64, later: u64 },
 }
 
@@ -59,14 +59,14 @@ impl Touch {
         Touch { pages, access, left }
     }
 
-    /// The pages among which it visits some.
+    /// The range that the touch visits pages of.
     pub(super) fn pages(&self) -> PageRange {
         self.pages
     }
 }
 
 impl Machine<'_, '_> {
-    /// Does what is left of a touch.
+    /// Executes the rest of a touch.
     #[inline(always)]
     pub(super) fn touch(&mut self, touch: Touch) -> Result<(), Box<SimError>> {
         let Touch { pages, access, left } = touch;
@@ -107,8 +107,9 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// After an access to `from`: visits the pages that follow in the same huge page, as far as the translation just used allows
-    /// it, without a walk for each; the first page of `rest` that is left.
+    /// After an access to `from`: visits the following pages of the huge page as far as the
+    /// translation in use allows it, without a walk for each. Returns the first page of `rest` that
+    /// is left.
     #[inline(always)]
     fn go_on_in_huge(&mut self, from: Vpn, access: Access, rest: Range<u64>, stride: u64) -> u64 {
         let (tlb, epoch) = self.tlb();
@@ -140,7 +141,7 @@ impl Machine<'_, '_> {
         next
     }
 
-    /// Visits so many pages of `range` at random.
+    /// Visits random pages of `range`: `now` of them until the next check, and `later` after it.
     #[inline(never)]
     fn roam(
         &mut self,
@@ -165,7 +166,7 @@ impl Machine<'_, '_> {
                     }
                 }
                 None if later == 0 => return Ok(()),
-                // Hits alone would never come to a look.
+                // An access sequence of hits only would never reach a check.
                 None => {
                     self.look()?;
                     now = later.min(MOST_HITS);
@@ -175,11 +176,11 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// Stops if an access to `range` would use a translation that was revoked: no flush that is
-    /// still owed may be outstanding when a thread goes on.
+    /// Stops the run if an access to `range` would use a revoked translation. When a thread
+    /// continues, no needed flush may be outstanding.
     #[inline(always)]
     fn refuse_stale(&mut self, range: PageRange) -> Result<(), Box<SimError>> {
-        // What flushes may be left to later ones is for the checker to say.
+        // The checker decides whether flushes may be left to later ones.
         if self.world.deferred.batch.flush_required {
             return Ok(());
         }
@@ -205,8 +206,8 @@ impl Machine<'_, '_> {
         (tlb, epoch)
     }
 
-    /// The TLB has no entry that allows the access: walk, and fault if the PTE does not either. What the
-    /// fault waits for, if it does.
+    /// The TLB has no entry that allows the access: walks, and faults if the PTE does not allow it
+    /// either. Returns what the fault waits for, if it waits.
     #[cold]
     #[inline(never)]
     fn miss(&mut self, page: Vpn, access: Access) -> Result<Option<Missed>, Box<SimError>> {
@@ -228,7 +229,7 @@ impl Machine<'_, '_> {
         Err(Box::new(SimError::NoProgress { op, page, tries }))
     }
 
-    /// Whether the process handles the signal of this access.
+    /// Whether the process handles the signal that this access raises.
     #[cold]
     fn handled(&mut self, fault: Fault) -> Result<bool, Box<SimError>> {
         let op = self.op_at();
@@ -236,7 +237,7 @@ impl Machine<'_, '_> {
         handled.map_err(|errno| Box::new(SimError::Call { op, errno, lacks: None }))
     }
 
-    /// Takes a fault up again that waited, and the access behind it; then the rest of the touch.
+    /// Resumes a fault that waited, and its access; then the rest of the touch.
     #[cold]
     #[inline(never)]
     pub(super) fn touch_again(
@@ -260,7 +261,7 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// What became of a fault.
+    /// Handles the outcome of a fault. Returns what it waits for, if it waits.
     fn settled(
         &mut self,
         fault: Fault,
@@ -275,14 +276,14 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// The fault was this CPU's own, so that it has nothing of the page from before.
+    /// Records that the CPU took the fault itself, so it holds no older translation of the page.
     fn drop_old(&mut self, page: Vpn) {
         let (cpu, asid) = (self.cpu(), self.world.cpus[self.cpu().index()].asid);
         self.world.tlbs.take_upgraded(cpu, asid, page);
     }
 
-    /// Whether another thread of the process runs on this CPU while a fault waits: the processor may
-    /// read the page's entry again for it, ahead of any access (Intel SDM 3A, 4.10.2.3).
+    /// Whether another thread of the process runs on this CPU while a fault waits. The processor
+    /// may then read the page's entry for that thread before any access (Intel SDM 3A, 4.10.2.3).
     fn shares_cpu(&self) -> bool {
         let threads = &self.program.threads;
         let (cpu, process) = (threads[self.thread].cpu, threads[self.thread].process);
@@ -315,7 +316,7 @@ impl Machine<'_, '_> {
     }
 }
 
-/// The hot loop of ascending accesses, as far as the TLB goes: the page that missed, or the end.
+/// The hot loop of ascending accesses that hit the TLB. Returns the page that missed, or the end.
 fn hits<const WRITE: bool>(tlb: &mut Tlb, epoch: u64, from: u64, end: u64, stride: u64) -> u64 {
     let (mut page, mut way) = (from, 0);
     while page < end && tlb.hit_next::<WRITE>(Vpn(page), epoch, &mut way) {
@@ -324,7 +325,7 @@ fn hits<const WRITE: bool>(tlb: &mut Tlb, epoch: u64, from: u64, end: u64, strid
     page
 }
 
-/// The hot loop of random accesses: the page that missed, or `None` if all accesses are done.
+/// The hot loop of random accesses. Returns the page that missed; `None` if all accesses are done.
 fn random_hits<const WRITE: bool>(
     tlb: &mut Tlb,
     epoch: u64,
@@ -332,7 +333,7 @@ fn random_hits<const WRITE: bool>(
     random: &mut SplitMix64,
     left: &mut u64,
 ) -> Option<Vpn> {
-    // Out of memory that others can see, so that they stay in registers.
+    // Local copies can stay in registers, because no other code can see them.
     let (mut next, mut still) = (random.clone(), *left);
     let missed = loop {
         match next_random(range, &mut next, &mut still) {
@@ -350,7 +351,7 @@ fn next_random(range: PageRange, random: &mut SplitMix64, left: &mut u64) -> Opt
     Some(range.start.add(random.below(range.pages())))
 }
 
-/// Walks, fills the TLB and sets accessed and dirty, if the PTE allows the access.
+/// Walks, fills the TLB and sets the accessed and the dirty bit, if the PTE allows the access.
 pub(crate) fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access) -> bool {
     let (table, write) = (&w.mms[mm.index()].table, access.is_write());
     let Some(walked) = walk::walk(table, w.arch.accessed_dirty, page, write) else { return false };
@@ -369,8 +370,8 @@ pub(crate) fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access
                 }
             }
         }
-        // Whether a page holds only zeros is learnt in walks, so such a page stays out of the
-        // write tags, on every CPU.
+        // Only walks notice whether a page contains only zeros, so such a page stays out of the
+        // write tags of every CPU.
         silent_stores &= !zero;
     } else if silent_stores {
         silent_stores = !w.frames.is_zero_filled(frame);
@@ -382,7 +383,7 @@ pub(crate) fn walk(w: &mut SimWorld, at: At, mm: MmId, page: Vpn, access: Access
     let tlb = &mut w.tlbs.cpus[at.cpu.index()];
     match walked.pages.order {
         0 => tlb.fill(page, asid, silent_stores),
-        // One page of it may hold zeros, another one not: every store walks.
+        // Some of its pages may contain zeros and others not, so every store walks.
         _ => tlb.fill_huge(walked.pages, page, asid, false),
     }
     true

@@ -1,7 +1,8 @@
-//! From which round on rounds are alike: those of real kernels that were disturbed can then be repeated.
+//! The round from which on all rounds of a program are alike. Only such rounds of real kernels can
+//! be repeated after a disturbance.
 //!
-//! A round that depends on those before it (a first touch, a page table that stays, a batch that fills)
-//! is another one when it runs a second time in the same process.
+//! A round that depends on those before it (by a first touch, a page table that stays, a batch that
+//! fills) changes when it runs a second time in one process.
 
 use super::{Look, SimOptions, Watch, run_with};
 use crate::addr::{CpuId, Pfn};
@@ -10,30 +11,32 @@ use crate::kernels::KernelRow;
 use crate::program::Program;
 use crate::run::Round;
 
-/// Rounds of a warm-up after each of which it is tried to begin again.
+/// The number of warm-up rounds after each of which a restart is tried.
 const RENEWALS: u32 = 4;
 
-/// Rounds that are looked at: at least, since a short run may need many attempts, and at most.
+/// The number of rounds to look at: at least `FEWEST`, since a short run may need many attempts,
+/// and at most `MOST`.
 const FEWEST: u32 = 32;
 const MOST: u32 = 64;
 
-/// Rounds that are enough where they are long, looks (see [`Watch::look`]) after which they are, and
-/// after which nothing more is waited for.
+/// `SOME` rounds are enough after `LONG` looks (see [`Watch::look`]), because the rounds are long.
+/// After `TOO_LONG` looks the run stops in any case.
 const SOME: u32 = 8;
 const LONG: u32 = 4;
 const TOO_LONG: u32 = 64;
 
-/// Bytes of memory that it may take: enough for 65,536 pages and 262,144 events of a round.
+/// The number of bytes that the model may take: enough for 65,536 pages, and 262,144 events of a
+/// round.
 const MEMORY: u64 = 96 << 20;
 
-/// The first of `program`'s rounds that count from which on all are alike on `row`, repeated ones too;
-/// `u32::MAX` if they never are. What the model cannot run long enough to tell is taken for alike from
-/// the start.
+/// The first of `program`'s rounds that count from which on all rounds are alike on `row`, repeated
+/// ones included; `u32::MAX` if they never are. If the model cannot run long enough to decide this,
+/// the rounds count as alike.
 pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
     let mut program = program.clone();
     let mut first = First { kinds: Vec::new(), numbers: Vec::new(), rounds: 0, looks: 0 };
     if !program.only_first_acts() {
-        // Others that act count their turns themselves; nothing is begun again.
+        // Other acting threads count their turns themselves, so nothing is restarted.
         let from = first.settled(&program, row, Again::Never);
         return from.map_or(u32::MAX, |(from, _)| from as u32);
     }
@@ -47,7 +50,8 @@ pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
     if kind != same {
         return u32::MAX;
     }
-    // A warm-up that begins again after some of its rounds may lead elsewhere than one without a break.
+    // A warm-up that restarts after some of its rounds may lead to other rounds than one without a
+    // break.
     program.change_rounds(|_| 1);
     let mut elsewhere = |after: u32| {
         first.settled(&program, row, Again::WarmUp(after));
@@ -57,16 +61,17 @@ pub fn alike_from(program: &Program, row: &KernelRow) -> u32 {
     u32::from(renewed).max(from.max(from_repeated) as u32)
 }
 
-/// Which rounds a run begins again.
+/// The rounds that a run restarts.
 #[derive(Copy, Clone)]
 enum Again {
     Never,
     EachRound,
-    /// The warm-up, after so many of its rounds.
+    /// The warm-up, after this many of its rounds.
     WarmUp(u32),
 }
 
-/// What of a round another one has to have, too: what real kernels show, and on which pages.
+/// The events of a round that alike rounds have in common: what real kernels show, and on which
+/// pages.
 fn visible(round: &Round) -> Kind {
     let frame = Pfn(0);
     let shown = round.events.iter().filter_map(|event| {
@@ -78,12 +83,13 @@ fn visible(round: &Round) -> Kind {
             EventKind::PageOut { page, zero_filled, .. } => {
                 EventKind::PageOut { page, frame, zero_filled }
             }
-            // Which of its identifiers a CPU has for an address space follows from all that ran on it,
-            // strangers too: every sixth child flushes once more or less. No sequence has it.
+            // The address-space identifier that a CPU assigns depends on everything that ran on it,
+            // even on unrelated tasks: every sixth child flushes once more or less. No sequence
+            // contains it.
             EventKind::Flush { reason: reason @ FlushReason::TaskSwitch, asked, .. } => {
                 EventKind::Flush { reason, pages: None, asked }
             }
-            // Batches give pages back in some later round, as they fill.
+            // Batches free pages in some later round, when they are full.
             EventKind::Free { .. } | EventKind::Zero { .. } | EventKind::Pte { .. } => return None,
             EventKind::Split { .. } => return None,
             EventKind::RoundStart { .. } | EventKind::RoundEnd { .. } => return None,
@@ -94,27 +100,28 @@ fn visible(round: &Round) -> Kind {
     shown.collect()
 }
 
-/// Where a row of equal kinds begins that lasts for half of all, and the kind.
+/// The start and the kind of a run of equal kinds at the end, if it makes up at least half of all
+/// rounds.
 fn settled(kinds: &[usize]) -> Option<(usize, Option<usize>)> {
     let last = kinds.last();
     let alike = kinds.iter().rev().take_while(|&kind| Some(kind) == last).count();
     (alike * 2 >= kinds.len()).then(|| (kinds.len() - alike, last.copied()))
 }
 
-/// What rounds of one kind show.
+/// The visible events of rounds of one kind.
 type Kind = Vec<(CpuId, EventKind)>;
 
 /// The first rounds of a run, which ends after them.
 struct First {
     kinds: Vec<Kind>,
-    /// Of each round, its kind's number.
+    /// The number of each round's kind.
     numbers: Vec<usize>,
     rounds: u32,
     looks: u32,
 }
 
 impl First {
-    /// Runs the first rounds: where they settle, and on which kind.
+    /// Runs the first rounds. Returns the round from which on they are alike, and its kind.
     fn settled(
         &mut self,
         program: &Program,
@@ -131,7 +138,7 @@ impl First {
         let sizes = SimOptions { memory: MEMORY, ..SimOptions::default() };
         let options = SimOptions { repeats, renews_after, ..sizes };
         match run_with(program, row, &options, self) {
-            // A round that fails is like none before it.
+            // A round that fails is like no other round.
             Err(error) if !error.is_a_bound() => None,
             _ => settled(&self.numbers),
         }

@@ -25,7 +25,7 @@ impl Mode for SimMode {
     type Held<T: Clone> = Own<T>;
 }
 
-/// A part of the world that is held by itself.
+/// A part of the world that the simulator owns.
 #[derive(Clone, Debug)]
 pub struct Own<T>(T);
 
@@ -54,7 +54,7 @@ impl<T> DerefMut for Own<T> {
 /// The simulator's world.
 pub type SimWorld = World<SimMode>;
 
-/// No ghost state.
+/// The absence of ghost state.
 #[derive(Copy, Clone, Debug)]
 pub struct NoGhost;
 
@@ -62,38 +62,38 @@ impl Ghost for NoGhost {}
 
 const _: () = assert!(size_of::<NoGhost>() == 0, "ghost state costs the simulator nothing");
 
-/// How many events are kept outside rounds, for messages.
+/// The number of events that are kept outside rounds, for messages.
 const HISTORY: usize = 256;
 
-/// The events of the round, or the last few outside rounds.
+/// The log: the events of the round, or the last few events outside rounds.
 #[derive(Clone, Debug, Default)]
 pub struct SimLog {
     /// The events.
     pub events: Vec<Event>,
-    /// Minor and major faults among them.
+    /// The numbers of minor and major faults among the events.
     pub faults: (u64, u64),
-    /// The round had more events than a round may have; some are gone.
+    /// Whether the round had more events than allowed, so that some are missing.
     pub overflowed: bool,
-    /// A round that counts is under way: every event is kept.
+    /// Whether a round that counts is under way, in which every event is kept.
     recording: bool,
-    /// Events that there is a place for now.
+    /// The number of events for which there is space now.
     places: usize,
-    /// Events that are kept of a round.
+    /// The most events that are kept of a round.
     most: usize,
-    /// Memory that they may take.
+    /// The memory that the events may take.
     room: Room,
     next_seq: u64,
     ptes: bool,
 }
 
 impl SimLog {
-    /// An empty log of rounds with at most so many events, which take their memory from `room`;
-    /// `ptes`: record PTE changes, too.
+    /// An empty log for rounds with at most `most` events, which take their memory from `room`.
+    /// `ptes`: whether PTE changes are recorded, too.
     pub fn new(ptes: bool, most: usize, room: Room) -> SimLog {
         SimLog { ptes, places: HISTORY, most, room, ..SimLog::default() }
     }
 
-    /// From now on every event is kept, or only the last few.
+    /// Sets whether every event is kept from now on, or only the last few.
     pub fn record(&mut self, every: bool) {
         self.recording = every;
         self.places =
@@ -106,12 +106,12 @@ impl SimLog {
         self.faults = (0, 0);
     }
 
-    /// Events that a round may have, or those that there was memory for.
+    /// The number of events that a round may have, or the number for which there was memory.
     pub fn most_events(&self) -> usize {
         if self.room.was_refused() { self.events.capacity() } else { self.most }
     }
 
-    /// A place for one more event: by growing, or else by forgetting all.
+    /// Makes space for one more event, by growing or else by dropping all events.
     #[cold]
     fn make_place(&mut self) {
         if self.recording
@@ -125,7 +125,7 @@ impl SimLog {
         }
     }
 
-    /// Takes an event of the scenario itself, which no kernel function caused.
+    /// Records an event of the scenario itself, which no kernel function caused.
     pub fn emit_marker(&mut self, at: At, kind: EventKind) {
         self.push(at, None, kind, None);
     }
@@ -135,8 +135,8 @@ impl SimLog {
         self.next_seq
     }
 
-    /// Gives the split numbered `seq` its verdict in hindsight, if it is still there. The flushes of a needless one, which follow it,
-    /// are caused by it.
+    /// Sets the verdict of the split numbered `seq` in hindsight, if the event is still there. If
+    /// the split was needless, the flushes after it are marked as caused by it.
     pub fn judge_split(&mut self, seq: u64, verdict: Verdict) {
         let Ok(at) = self.events.binary_search_by_key(&seq, |event| event.seq) else { return };
         self.events[at].verdict = Some(verdict);
@@ -169,7 +169,8 @@ impl SimLog {
         if self.events.len() >= self.places {
             self.make_place();
         }
-        // One that ends in a signal is none of a process's figures (mm/memory.c:mm_account_fault is not reached, or leaves it out).
+        // A fault that ends in a signal is not counted for the process
+        // (mm/memory.c:mm_account_fault is not reached, or leaves it out).
         if let EventKind::FaultDone { major, class, .. } = kind
             && class != FaultClass::Signal
         {
@@ -197,18 +198,18 @@ impl Log for SimLog {
 /// The environment of one operation.
 pub struct SimEnv<'w> {
     world: &'w mut SimWorld,
-    /// Who runs; each step has a site of its own.
+    /// The CPU and thread that run the operation. Each step sets its own site.
     at: At,
     mm: Option<MmId>,
 }
 
 impl<'w> SimEnv<'w> {
-    /// Thread `thread` of `program`, in operation `op`.
+    /// The environment of thread `thread` of `program`, in operation `op`.
     pub fn of(world: &'w mut SimWorld, program: &Program, thread: usize, op: u32) -> SimEnv<'w> {
         SimEnv::new(world, Context::of(program, thread, op))
     }
 
-    /// Whoever runs there.
+    /// The environment of the thread in `context`.
     pub fn new(world: &'w mut SimWorld, context: Context) -> SimEnv<'w> {
         SimEnv { world, at: context.at(Site::HardwareWalk), mm: context.mm }
     }

@@ -22,52 +22,53 @@ use crate::site::Site;
 use crate::wait::{Ended, Wait};
 use std::collections::VecDeque;
 
-/// Operations and faults from one look to the next: about a millisecond.
+/// The number of operations and faults between two checks whether to continue: about a millisecond.
 const LOOK_EVERY: u32 = 16_384;
 
-/// What a thread does when it is not running.
+/// The state of a thread.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Status {
-    /// Its turn will come.
+    /// It waits for its turn.
     Queued,
     /// It has its turn.
     Active,
-    /// Waits at this barrier.
+    /// It waits at the barrier with this index.
     AtBarrier(u16),
-    /// Waits in the kernel; its CPU is idle.
+    /// It waits in the kernel, and its CPU is idle.
     Blocked(Wait),
-    /// Spins or sleeps until the end, or is done.
+    /// It spins or sleeps until the end, or is done.
     Settled,
     /// Its process has not begun, or is over.
     Unborn,
 }
 
 impl Status {
-    /// Of a thread of that process at the start.
+    /// The state, at the start, of a thread of that process.
     fn at_start(process: ProcessId) -> Status {
         if process == ProcessId::FIRST { Status::Queued } else { Status::Unborn }
     }
 }
 
-/// What a thread that waits in the kernel does when that is over.
+/// What a thread resumes after a wait in the kernel.
 #[derive(Clone, Debug)]
 pub(super) enum Rest {
-    /// Takes the fault up again, the access behind it, and the rest of a touch.
+    /// It resumes the fault and its access, then the rest of a touch.
     Touch((Fault, Access), Touch),
-    /// Takes a system call up again.
+    /// It resumes a system call.
     Call(Call),
 }
 
-/// What follows when a body is at its end.
+/// The action at the end of a body.
 #[derive(Copy, Clone, Debug)]
 enum Then {
-    /// Nothing: the thread is done.
+    /// The thread is done.
     End,
-    /// The next turn of a loop: the slot counts up by `step` until `left` turns are done.
+    /// The next repetition of a loop: the slot increases by `step` until `left` repetitions are
+    /// done.
     Again { slot: u8, step: i64, left: u64 },
     /// The next round.
     NextRound(Course),
-    /// The end of a `measure`.
+    /// The end of a `measure` block.
     EndMeasure,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct Thread<'p> {
     stack: Vec<Body<'p>>,
     pub(super) slots: Vec<i64>,
     status: Status,
-    /// What comes before its next operation.
+    /// What it resumes before its next operation, and the wait that has to be over.
     rest: Option<(Wait, Rest)>,
 }
 
@@ -91,27 +92,30 @@ pub(super) struct Thread<'p> {
 pub(super) struct Machine<'p, 'w> {
     pub(super) program: &'p Program,
     pub(super) world: &'w mut SimWorld,
-    /// Whose turn it is, its CPU and its address space.
+    /// The thread whose turn it is; its CPU and address space follow.
     pub(super) thread: usize,
     cpu: CpuId,
     mm: Option<MmId>,
-    /// Whose pages its operations name.
+    /// The address space whose pages the thread's operations name.
     pub(super) space: MmId,
     pub(super) op: u32,
     pub(super) threads: Vec<Thread<'p>>,
-    /// Threads that can go on, in the order of their turns.
+    /// The threads that can continue, in the order of their turns.
     queue: VecDeque<usize>,
     paranoid: bool,
-    /// Each round is run as if the one before it had been disturbed.
+    /// Who watches sees the world after each operation and fault.
+    shows: bool,
+    /// Whether each round runs as if the one before it had been disturbed.
     pub(super) repeats: bool,
-    /// After so many rounds of the warm-up it begins again; 0: not, or not any more.
+    /// The number of warm-up rounds after which the warm-up restarts; 0 if it does not, or already
+    /// has.
     pub(super) renews_after: u32,
     pub(super) watch: &'w mut dyn Watch,
     until_look: u32,
     pub(super) round: Round,
-    /// Rounds that are over, warm-up left out.
+    /// The number of finished rounds, without those of the warm-up.
     pub(super) rounds: u32,
-    /// Splits of huge pages' entries whose verdict follows from what comes.
+    /// Splits of huge pages' entries whose verdict depends on later events.
     pub(super) splits: Splits,
 }
 
@@ -139,30 +143,32 @@ impl<'p, 'w> Machine<'p, 'w> {
             threads: program.threads.iter().map(thread).collect(),
             queue: VecDeque::new(),
             paranoid: options.paranoid,
+            shows: options.shows,
             repeats: options.repeats,
             renews_after: options.renews_after,
             watch,
-            until_look: if options.paranoid { 1 } else { LOOK_EVERY },
+            until_look: if options.paranoid || options.shows { 1 } else { LOOK_EVERY },
             round: Round::default(),
             rounds: 0,
             splits: Splits::default(),
         }
     }
 
-    /// Runs to the end.
+    /// Runs the program to the end.
     pub(super) fn run(&mut self) -> Result<(), Box<SimError>> {
         // 1. Every thread starts on its CPU, the process's first thread first.
         let born = |thread: &usize| self.threads[*thread].status != Status::Unborn;
         let born: Vec<usize> = (0..self.threads.len()).filter(born).collect();
         born.iter().for_each(|thread| self.turn_to(*thread));
-        // 2. Those that only spin or sleep do so before anything else happens.
+        // 2. Threads that only spin or sleep begin to do so before anything else happens.
         for &thread in &born[1..] {
             let idle = &self.program.threads[thread];
             if idle.body.is_empty() || idle.only_holds() {
                 self.run_thread(thread)?;
             }
         }
-        // 3. The others take turns, first in declared order, after a barrier in its order.
+        // 3. The other threads take turns: at first in declared order, after a barrier in the
+        //    barrier's order.
         self.queue = born.into();
         while let Some(thread) = self.queue.pop_front() {
             if !matches!(self.threads[thread].status, Status::Settled | Status::Unborn) {
@@ -181,7 +187,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.threads[thread].status != Status::Unborn
     }
 
-    /// Threads whose wait is over queue up.
+    /// Queues the threads whose wait is over.
     fn wake(&mut self) {
         for (index, thread) in self.threads.iter_mut().enumerate() {
             if let Status::Blocked(wait) = thread.status
@@ -193,7 +199,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    /// The thread waits in the kernel; others go on.
+    /// Makes the thread wait in the kernel. Other threads continue.
     pub(super) fn block(&mut self, wait: Wait, rest: Rest) -> Result<(), Box<SimError>> {
         let thread = &mut self.threads[self.thread];
         (thread.status, thread.rest) = (Status::Blocked(wait), Some((wait, rest)));
@@ -204,7 +210,8 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    /// Whoever serves the userfaultfd wakes up, answers and sleeps again; then the thread that asked goes on.
+    /// Lets the thread that serves the userfaultfd wake up, answer and sleep again. Then the thread
+    /// that asked continues.
     #[cold]
     fn serve(&mut self) -> Result<(), Box<SimError>> {
         let (asks, op) = (self.thread, self.op);
@@ -242,7 +249,7 @@ impl<'p, 'w> Machine<'p, 'w> {
                     let process = process_of(mm).index();
                     format!("for the end of process `{}`", self.program.processes[process].name)
                 }
-                // Whoever answers may have nothing to answer.
+                // The thread that answers may have nothing to answer.
                 Status::Blocked(Wait::UffdEvent(_)) => return None,
                 Status::Blocked(wait) => format!("for {wait}"),
                 Status::Queued | Status::Active | Status::Settled | Status::Unborn => return None,
@@ -277,8 +284,8 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.resume_on_cpu();
     }
 
-    /// The thread gets its CPU, which may have been idle or with another thread. For a thread of
-    /// the kernel the CPU keeps the address space that it has, lazily.
+    /// Gives the thread its CPU, which may have been idle or with another thread. For a kernel
+    /// thread the CPU lazily keeps its address space.
     fn resume_on_cpu(&mut self) {
         let (cpu, thread) = (self.cpu(), ThreadId(self.thread as u16));
         let at = self.at(Site::SwitchMm);
@@ -301,7 +308,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.world.emit(at, EventKind::Switch { to: None });
     }
 
-    /// One operation, or the end of a body.
+    /// Executes one operation, or the end of a body.
     pub(super) fn advance(&mut self) -> Result<(), Box<SimError>> {
         let thread = &mut self.threads[self.thread];
         if thread.rest.is_some() {
@@ -315,7 +322,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         let Some(op) = frame_ops.get(frame.next) else {
             let then = frame.then;
             self.end_of_body(then)?;
-            // A body without operations comes to no look.
+            // A body without operations would never reach a check.
             return if frame_ops.is_empty() { self.check() } else { Ok(()) };
         };
         frame.next += 1;
@@ -324,7 +331,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.check()
     }
 
-    /// The thread is done. A process that was forked ends with it.
+    /// Ends the thread. A forked process ends with it.
     fn end_thread(&mut self) {
         let process = self.program.threads[self.thread].process;
         if process == ProcessId::FIRST {
@@ -338,7 +345,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.go_idle();
     }
 
-    /// The process begins: its thread has its turn after those that wait for theirs.
+    /// Starts the process. Its thread gets its turn after the threads that are queued already.
     fn start(&mut self, process: ProcessId) {
         let of_process = |thread: &usize| self.program.threads[*thread].process == process;
         for thread in (0..self.threads.len()).filter(of_process) {
@@ -352,8 +359,8 @@ impl<'p, 'w> Machine<'p, 'w> {
         }
     }
 
-    /// A thread that has begun waits for its turn on its CPU, unless another one is there: what it has mapped may be cached there from now on, and
-    /// has to be flushed there.
+    /// Makes a thread that has begun wait for its turn on its CPU, unless another thread is there.
+    /// From now on the CPU may cache the thread's mappings and has to be flushed.
     fn wait_on_cpu(&mut self, thread: usize) {
         let Context { cpu, mm, .. } = Context::of(self.program, thread, self.op);
         let there = &mut self.world.cpus[cpu.index()].running;
@@ -446,7 +453,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         Ok(())
     }
 
-    /// Goes on with what waited in the kernel.
+    /// Resumes what waited in the kernel.
     #[cold]
     fn take_up(&mut self) -> Result<(), Box<SimError>> {
         match self.threads[self.thread].rest.take() {
@@ -470,7 +477,8 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.check()
     }
 
-    /// What a call, which emitted the events from `first` on, says of splits, and what it split.
+    /// Passes a finished call to the verdicts on splits, with the splits among the events from
+    /// `first` on.
     #[inline]
     fn judge_splits(&mut self, call: &Call, first: u64, ended: &Result<Ended<Call>, Errno>) {
         if self.world.config.huge_pages {
@@ -512,14 +520,14 @@ impl<'p, 'w> Machine<'p, 'w> {
         })
     }
 
-    /// There is no memory for what the operation does.
+    /// The error that there is no memory for the operation.
     #[cold]
     pub(super) fn out_of_memory(&self) -> Box<SimError> {
         let most = self.world.room.most().unwrap_or(u64::MAX);
         Box::new(SimError::OutOfMemory { op: self.op_at(), most })
     }
 
-    /// Whether the model still agrees with itself; now and then also whether it is to go on.
+    /// Checks that the model agrees with itself; now and then also whether to continue.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Box<SimError>> {
         self.until_look -= 1;
@@ -529,7 +537,7 @@ impl<'p, 'w> Machine<'p, 'w> {
 
     #[cold]
     fn diagnose(&mut self) -> Result<(), Box<SimError>> {
-        // What there is no memory for was left out, whatever contradictions that leads to.
+        // If memory was refused, something was left out, which may have led to contradictions.
         if self.world.room.was_refused() {
             return Err(self.over_the_bound());
         }
@@ -553,16 +561,19 @@ impl<'p, 'w> Machine<'p, 'w> {
     }
 
     pub(super) fn look(&mut self) -> Result<(), Box<SimError>> {
-        self.until_look = if self.paranoid { 1 } else { LOOK_EVERY };
+        self.until_look = if self.paranoid || self.shows { 1 } else { LOOK_EVERY };
         if self.world.log.overflowed || self.world.room.was_refused() {
             return Err(self.over_the_bound());
         }
         let look = Look { rounds: self.rounds, events: self.world.log.events.len() };
+        if self.shows {
+            self.watch.world(self.world, look.events);
+        }
         let looked = self.watch.look(look);
         looked.map_err(|reason| Box::new(SimError::Stopped { op: self.op_at(), reason }))
     }
 
-    /// The round has too many events, or there is no memory.
+    /// The error that the round has too many events, or that there is no memory.
     #[cold]
     pub(super) fn over_the_bound(&self) -> Box<SimError> {
         if !self.world.log.overflowed {
@@ -585,7 +596,7 @@ impl<'p, 'w> Machine<'p, 'w> {
         self.context().at(site)
     }
 
-    /// Who runs.
+    /// The CPU, thread and address space that run now.
     pub(super) fn context(&self) -> Context {
         let thread = ThreadId(self.thread as u16);
         Context { cpu: self.cpu, thread, mm: self.mm, op: self.op }

@@ -1,5 +1,5 @@
-//! Nodes, the order of LRU lists and deferred flushes. No scenario asks for them yet, so these
-//! tests do.
+//! Tests of NUMA nodes, of the order of LRU lists, and of deferred flushes, on worlds that the
+//! tests make themselves.
 
 use super::SimOptions;
 use super::env::{NoGhost, SimEnv, SimLog, SimWorld};
@@ -64,7 +64,7 @@ fn a_cpu_gets_frames_of_its_node_first() {
     assert_eq!(node(&mut world, 0), Some(NodeId(0)));
     let rest: Vec<NodeId> = std::iter::from_fn(|| node(&mut world, 1)).collect();
     let count = |wanted: u16| rest.iter().filter(|node| node.0 == wanted).count();
-    // What its own node has left comes first, then what the other one has left.
+    // The frames that are left on the CPU's own node come first, then those of the other node.
     assert_eq!((rest.len(), count(1), count(0), rest[1]), (5, 2, 3, NodeId(1)));
 }
 
@@ -76,7 +76,7 @@ fn a_frame_that_waits_for_a_deferred_flush_is_not_free() {
     world.policies.defer_flush = DeferFlush::Tiering;
     let mut env = SimEnv::new(&mut world, context(0));
     set_tlb_ubc_flush_pending(&mut env, Batch::Deferred, MM, Vpn(512), false);
-    // A task's flush is about what the task put off.
+    // A task's flush is only about the task's own deferred flushes.
     try_to_unmap_flush(&mut env, Batch::Task, Site::TryToUnmapFlush);
     assert!(world.deferred.batch.flush_required);
     let waiting: Vec<Pfn> = world.deferred.kept().collect();
@@ -95,7 +95,7 @@ fn lists_have_an_order_where_a_scenario_asks_for_it() {
     let on = |world: &SimWorld, list| world.lru.from_tail(NodeId(0), list).collect::<Vec<Pfn>>();
     assert_eq!(on(&world, List::InactiveAnon), folios);
     let at = context(0).at(Site::FolioPut);
-    // Isolated it is on no list; put back as an active one it is on another.
+    // An isolated folio is on no list; it is put back on the active list.
     assert!(world.isolate_lru(at, folios[0]) && !world.isolate_lru(at, folios[0]));
     assert_eq!(on(&world, List::InactiveAnon), folios[1..]);
     world.lru_add(folios[0], |flags| flags.set(FrameFlags::ACTIVE, true));

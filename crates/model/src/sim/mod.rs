@@ -1,8 +1,8 @@
 //! The simulator: runs a program in the model, in discrete order.
 //!
-//! One thread is active at a time; it hands over when it waits at a barrier, spins, sleeps for good
-//! or ends. Turns go round in declared order; when a barrier is complete, its threads queue up. The same input gives the same
-//! events, bit for bit.
+//! One thread is active at a time. It hands over when it waits at a barrier, spins, sleeps until
+//! the end, or ends. Turns follow the declared order; the threads of a complete barrier queue up.
+//! Equal inputs give equal events, bit for bit.
 
 pub(crate) mod access;
 mod alike;
@@ -44,7 +44,7 @@ use interpret::Machine;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Page frames of the machine: 2 TiB. They take memory only when they are used.
+/// The number of page frames of the machine: 2 TiB. They take memory only when they are used.
 const FRAMES: u32 = 1 << 29;
 
 /// The most events that one round may have.
@@ -53,18 +53,24 @@ const EVENTS: usize = 40_000_000;
 /// Options of a simulation.
 #[derive(Copy, Clone, Debug)]
 pub struct SimOptions {
-    /// Record PTE changes, too.
+    /// Whether PTE changes are recorded, too.
     pub pte_events: bool,
-    /// Bytes of memory that the run may take.
+    /// The number of bytes that the run may take.
     pub memory: u64,
-    /// After each operation compare every frame's counts with the page table; hold the evidence of
-    /// every verdict against sets of all that may be cached. Slow; for tests.
+    /// Whether every frame's counts are compared with the page table after each operation, and the
+    /// evidence of every verdict with the sets of everything that may be cached. This is slow, and
+    /// meant for tests.
     pub paranoid: bool,
-    /// Mark where a processor may fault or not ([`EventKind::MayFault`](crate::event::EventKind::MayFault)).
+    /// Whether the log marks where a processor may choose to fault
+    /// ([`EventKind::MayFault`](crate::event::EventKind::MayFault)).
     pub choices: bool,
-    /// Run each round but the first as the runner repeats one that was disturbed.
+    /// Show the world to who watches, after each operation and fault. Slow; for a single round that
+    /// people look at.
+    pub shows: bool,
+    /// Whether each round but the first runs as if the runner repeated it after a disturbance.
     pub repeats: bool,
-    /// Begin the warm-up again after so many of its rounds, once, as the runner does where one was disturbed; 0: never.
+    /// The number of warm-up rounds after which the warm-up restarts once, as the runner does after
+    /// a disturbance; 0: never.
     pub renews_after: u32,
 }
 
@@ -75,6 +81,7 @@ impl Default for SimOptions {
             memory: 16 << 30,
             paranoid: false,
             choices: false,
+            shows: false,
             repeats: false,
             renews_after: 0,
         }
@@ -84,21 +91,21 @@ impl Default for SimOptions {
 /// An operation of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpAt {
-    /// [`crate::program::Op::id`]
+    /// The operation's number ([`crate::program::Op::id`]).
     pub id: u32,
-    /// Its text.
+    /// The operation's source text.
     pub text: String,
 }
 
 impl OpAt {
-    /// The operation of this number.
+    /// The operation with this number.
     pub fn of(program: &Program, id: u32) -> OpAt {
         let text = program.op_texts.get(id as usize).cloned().unwrap_or_default();
         OpAt { id, text }
     }
 }
 
-/// Who asks, before what is asked.
+/// The prefix of a message: the operation that it is about.
 fn of(op: Option<&OpAt>) -> String {
     op.map_or_else(String::new, |op| format!("`{op}`: "))
 }
@@ -109,18 +116,18 @@ impl fmt::Display for OpAt {
     }
 }
 
-/// A thread that waits for good.
+/// A thread that waits forever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The thread's name.
     pub thread: String,
-    /// Where, or for what.
+    /// The place or the thing that it waits for.
     pub what: String,
-    /// It waits for a process that does not end.
+    /// Whether it waits for a process that does not end.
     pub for_process: bool,
-    /// Whether it waits for userfaultfd's answer.
+    /// Whether it waits for an answer of userfaultfd.
     pub for_answer: bool,
-    /// The operation that waits.
+    /// The number of the operation that waits.
     pub op: u32,
 }
 
@@ -133,36 +140,36 @@ impl fmt::Display for Waiting {
 /// Why a simulation stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
-    /// The program was made by another version.
+    /// The program has another format version.
     #[error("the program has format {found}; this version runs format {PROGRAM_VERSION}")]
     Version {
-        /// The program's.
+        /// The program's format version.
         found: u32,
     },
-    /// The model does not have what the scenario asks for.
+    /// The scenario needs something that is not modelled.
     #[error("{}the model has no {what}; a real kernel does (`-t live`, `-t kernel:RELEASE`)", of(op.as_ref()))]
     NotModelled {
-        /// The operation that asks; `None`: the machine does.
+        /// The operation that needs it; `None` if the machine does.
         op: Option<OpAt>,
-        /// What.
+        /// The name of the unsupported thing.
         what: &'static str,
     },
-    /// The row's kernel does not have what the scenario's machine is to have.
+    /// The row's kernel lacks something that the scenario's machine needs.
     #[error("{row} has no {what}")]
     Missing {
-        /// The row.
+        /// The row's name.
         row: String,
-        /// What, and which kernels have it.
+        /// The missing thing, and the kernels that have it.
         what: &'static str,
     },
-    /// No kernel does what the scenario asks for.
+    /// The scenario makes a request that every kernel refuses.
     #[error("`{op}`: {what}")]
     Refused {
         /// The operation.
         op: OpAt,
-        /// What, and what kernels say to it.
+        /// The request, and the kernels' answer.
         what: &'static str,
-        /// What to write instead.
+        /// A suggestion for the scenario's author.
         help: &'static str,
     },
     /// An expression has no value.
@@ -170,7 +177,7 @@ pub enum SimError {
     Expr {
         /// The operation.
         op: OpAt,
-        /// Why.
+        /// The reason.
         error: Box<ExprError>,
     },
     /// A system call failed.
@@ -178,9 +185,9 @@ pub enum SimError {
     Call {
         /// The operation.
         op: OpAt,
-        /// Why.
+        /// The error number.
         errno: Errno,
-        /// What the kernel lacks, if that is why.
+        /// The feature that the kernel lacks, if that is the reason.
         lacks: Option<Feature>,
     },
     /// An access raised a signal.
@@ -192,7 +199,7 @@ pub enum SimError {
         page: String,
     },
     /// The file ends before the page.
-    #[error("`{op}`: the access to {page} is behind its file's end (SIGBUS)")]
+    #[error("`{op}`: the access to {page} is beyond the end of its file (SIGBUS)")]
     BehindEnd {
         /// The operation.
         op: OpAt,
@@ -208,24 +215,24 @@ pub enum SimError {
         page: String,
     },
     /// The run needs more memory than it may take.
-    #[error("`{op}`: the model needs more memory for this than the {} MiB that it may take", most >> 20)]
+    #[error("`{op}`: the model needs more memory for this than the {} MiB that it may use", most >> 20)]
     OutOfMemory {
         /// The operation.
         op: OpAt,
-        /// In bytes.
+        /// The bytes that the run may take.
         most: u64,
     },
-    /// An access faulted again and again.
+    /// An access faulted repeatedly.
     #[error("`{op}`: the access to {page} still faults after {tries} tries: a bug in the model")]
     NoProgress {
         /// The operation.
         op: OpAt,
         /// The page.
         page: String,
-        /// How often it was tried.
+        /// The number of tries.
         tries: u32,
     },
-    /// An access would use a translation that was taken away.
+    /// An access would use a revoked translation.
     #[error(
         "`{op}`: the access to {page} would use a stale translation: a flush is missing (an unsafe policy, or a bug in the model)"
     )]
@@ -242,9 +249,9 @@ pub enum SimError {
     Inconsistent {
         /// The operation.
         op: OpAt,
-        /// What is wrong.
+        /// The contradiction.
         error: Inconsistency,
-        /// The last events.
+        /// The last events, for a bug report.
         history: String,
     },
     /// A round has too many events to keep.
@@ -252,26 +259,26 @@ pub enum SimError {
     TooManyEvents {
         /// The operation.
         op: OpAt,
-        /// The most that it may have.
+        /// The most events that a round may have.
         most: usize,
     },
-    /// Who looked on did not want more.
+    /// The watcher stopped the run.
     #[error("`{op}`: {reason}")]
     Stopped {
         /// The operation.
         op: OpAt,
-        /// Why.
+        /// The watcher's reason.
         reason: String,
     },
     /// Every thread waits.
     #[error("no thread can go on: {}", list(waiting))]
     Deadlock {
-        /// Who waits where.
+        /// The waiting threads.
         waiting: Vec<Waiting>,
     },
 }
 
-/// The words for what a kernel lacks are those that are said of a real one (crates/runner/src/exec.rs).
+/// These words for a missing feature are also those of a real kernel's (crates/runner/src/exec.rs).
 fn failed_call(op: &OpAt, errno: Errno, lacks: Option<Feature>) -> String {
     match lacks {
         Some(feature) => format!("`{op}`: this kernel has no {}", feature.words()),
@@ -284,7 +291,7 @@ fn list(waiting: &[Waiting]) -> String {
 }
 
 impl SimError {
-    /// Whether the program asks for what no kernel does: the scenario is bad.
+    /// Whether the scenario itself is bad, because it makes a request that every kernel refuses.
     pub fn is_the_programs(&self) -> bool {
         matches!(
             self,
@@ -298,7 +305,7 @@ impl SimError {
         )
     }
 
-    /// Whether the program asks for more than the model may use.
+    /// Whether the program needs more than the model may use.
     pub fn is_a_bound(&self) -> bool {
         matches!(
             self,
@@ -322,7 +329,7 @@ pub fn run(
     Ok(run)
 }
 
-/// Runs `program` and hands each round to `watch`; the result's own list stays empty.
+/// Runs `program` and passes each round to `watch`. The result's own list of rounds stays empty.
 pub fn run_with(
     program: &Program,
     row: &KernelRow,
@@ -354,7 +361,7 @@ pub fn run_with(
     })
 }
 
-/// The world of a machine of `arch` when every thread of `program` is done or waits for the end.
+/// The world of a machine of `arch` after every thread of `program` is done or waits for the end.
 pub fn end_state(
     program: &Program,
     row: &KernelRow,
@@ -416,7 +423,7 @@ fn new_world(program: &Program, row: &KernelRow, arch: Arch, options: &SimOption
     SimWorld::new(&spec, tlbs, NoGhost, SimLog::new(options.pte_events, EVENTS, spec.room.clone()))
 }
 
-/// Ends all threads; the first one of a process ends last, and the address space with it.
+/// Ends all threads. The first thread of a process ends last, and the address space with it.
 fn finish(program: &Program, world: &mut SimWorld) {
     for (thread, Thread { process, .. }) in program.threads.iter().enumerate().rev() {
         if world.mms[mm_of(*process).index()].life == Life::None {
@@ -431,8 +438,8 @@ fn finish(program: &Program, world: &mut SimWorld) {
     }
 }
 
-/// The state of each page, in the words of [`TargetRun::final_pages`]; pages of other processes than the first one
-/// have its name before theirs: `child:heap[3]`.
+/// The state of each page, in the words of [`TargetRun::final_pages`]. Names of pages of processes
+/// other than the first begin with the process's name: `child:heap[3]`.
 fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> {
     let mut states = FinalPages::default();
     if too_many(program).is_some() {
@@ -459,7 +466,8 @@ fn final_pages(program: &Program, world: &SimWorld) -> BTreeMap<String, String> 
     states.by_name()
 }
 
-/// The node that the page is on, as kernels tell it. Of the zero page, and the huge one, they do not.
+/// The node that the page is on, as kernels report it. They report none for the zero page and the
+/// huge zero page.
 ///
 /// Source: mm/migrate.c:do_pages_stat_array with FOLL_DUMP (5.10, 6.1), with is_zero_folio (6.12).
 fn node_of(world: &SimWorld, mm: MmId, page: Vpn) -> Option<NodeId> {
@@ -467,7 +475,7 @@ fn node_of(world: &SimWorld, mm: MmId, page: Vpn) -> Option<NodeId> {
     Some(world.nodes.of_frame(pte.pfn))
 }
 
-/// Pages that huge entries map, the huge zero page's left out.
+/// The number of pages that huge entries map, without the huge zero page.
 fn anon_huge_pages(program: &Program, world: &SimWorld, mm: MmId) -> u64 {
     let pages = program.areas.iter().flat_map(|area| area.range.iter());
     let huge = |page: &Vpn| world.huge_page(mm, *page).is_some_and(|pmd| !pmd.special());
@@ -476,7 +484,8 @@ fn anon_huge_pages(program: &Program, world: &SimWorld, mm: MmId) -> u64 {
 
 fn page_state(world: &SimWorld, mm: MmId, page: Vpn) -> PageState {
     let pte = world.page_entry(mm, page);
-    // fs/proc/task_mmu.c:pte_to_pagemap_entry tells what is no translation as swapped.
+    // fs/proc/task_mmu.c:pte_to_pagemap_entry reports every entry that is no translation as
+    // swapped.
     let (holds, exclusive, uffd_wp) = match pte {
         Pte::None | Pte::Table(_) => (Holds::Nothing, false, false),
         Pte::Swap(swap) => (Holds::Swapped, false, swap.uffd_wp),

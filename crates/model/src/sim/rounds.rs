@@ -1,4 +1,4 @@
-//! The rounds of a scenario: their numbers, their beginning and end.
+//! The rounds of a scenario: their numbers, beginnings and ends.
 
 use super::SimError;
 use super::interpret::Machine;
@@ -8,19 +8,19 @@ use crate::instructions::executed;
 use crate::kernel::lru::lru_add_drain;
 use crate::program::OpKind;
 
-/// Events of a round from which on who watches is asked before they are folded.
+/// The number of events of a round from which on the watcher is asked before they are folded.
 const MANY: usize = 1 << 16;
 
-/// How far the rounds are.
+/// The progress of the rounds.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Course {
-    /// The slot that counts rounds, those of the warm-up included.
+    /// The slot that counts rounds, including those of the warm-up.
     slot: u8,
     warmup: u32,
     count: u32,
     /// The next round that counts.
     next: u32,
-    /// Rounds that do not count before it.
+    /// The number of warm-up rounds left before it.
     left: u32,
 }
 
@@ -29,12 +29,12 @@ impl Course {
         Course { slot, warmup, count, next: 0, left: warmup }
     }
 
-    /// The number of the round to come; negative if it does not count.
+    /// The number of the coming round; negative for a warm-up round.
     fn number(&self) -> i64 {
         if self.left > 0 { -i64::from(self.left) } else { i64::from(self.next) }
     }
 
-    /// What the slot holds in that round.
+    /// The value of the slot in the coming round.
     fn counted(&self) -> i64 {
         let before = if self.warmup > 0 { self.number() } else { i64::from(self.next) };
         before + i64::from(self.warmup)
@@ -42,7 +42,7 @@ impl Course {
 }
 
 impl Machine<'_, '_> {
-    /// Before the first round.
+    /// Begins the first round.
     pub(super) fn first_round(&mut self, course: Course) {
         // Rounds start from an empty LRU batch, on every target.
         lru_add_drain(&mut self.env());
@@ -75,8 +75,8 @@ impl Machine<'_, '_> {
         Ok(Some(course))
     }
 
-    /// What the runner does after a disturbed round: sleepers fall asleep anew, and the LRU batches are
-    /// emptied (crates/runner/src/rounds.rs).
+    /// Repeats what the runner does after a disturbed round: sleeping threads wake up and fall
+    /// asleep again, and the LRU batches are drained (crates/runner/src/rounds.rs).
     fn begin_again(&mut self) {
         let acting = self.thread;
         let sleeps = |op: &crate::program::Op| {
@@ -113,7 +113,7 @@ impl Machine<'_, '_> {
         if self.world.log.overflowed || self.world.room.was_refused() {
             return Err(self.over_the_bound());
         }
-        // Folding takes memory as well: many events are looked at before.
+        // Folding takes memory as well, so a round with many events is checked first.
         if self.world.log.events.len() >= MANY {
             self.look()?;
         }
@@ -126,7 +126,7 @@ impl Machine<'_, '_> {
         }
         self.watch.round(&self.round);
         self.rounds += 1;
-        // The next round fills the same memory.
+        // The next round reuses this memory.
         std::mem::swap(&mut self.round.events, &mut self.world.log.events);
         self.world.log.clear();
         Ok(())

@@ -1,4 +1,5 @@
-//! Verdicts on splits of huge pages' entries, in hindsight: did its thread do the same to the rest before anybody used any of it?
+//! Verdicts on splits of huge pages' entries, in hindsight. A split was needless if its thread made
+//! the same change to the rest before any part was used.
 
 use super::env::{SimLog, SimWorld};
 use crate::addr::PageRange;
@@ -11,7 +12,8 @@ use smallvec::{SmallVec, smallvec};
 
 type Ranges = SmallVec<[PageRange; 2]>;
 
-/// What calls have in common that, one after the other, do what one call about all of their pages does.
+/// A kind of change for which several calls, one after the other, have the effect of one call about
+/// all of their pages.
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Same {
     Unmap,
@@ -20,7 +22,8 @@ enum Same {
 }
 
 impl Same {
-    /// `None`: one call would split huge pages as well, or it is not known whether others see a difference.
+    /// The kind of a call. `None`: one call would split huge pages as well, or it is not known
+    /// whether others would see a difference.
     fn of(call: &Call) -> Option<Same> {
         match *call {
             Asked::Unmap { .. } => Some(Same::Unmap),
@@ -36,7 +39,7 @@ impl Same {
     }
 }
 
-/// The pages that a call is about, each range by itself.
+/// The pages that a call is about, range by range.
 fn parts(call: &Call) -> Ranges {
     match *call {
         Asked::AdviseRanges { pages, each, stride, done, .. } => {
@@ -49,12 +52,12 @@ fn parts(call: &Call) -> Ranges {
     }
 }
 
-/// Whether it looks at all page tables of a process, as they are.
+/// Whether the call looks at all page tables of a process in their present state.
 const fn looks_at_all(call: &Call) -> bool {
     matches!(call, Asked::Fork { .. } | Asked::Exec | Asked::ClearRefs { .. })
 }
 
-/// Whether a touch visits one of `pages`; one at random may.
+/// Whether a touch visits any of `pages`. A random touch counts if it may.
 fn visits(range: PageRange, visit: Visit, pages: PageRange) -> bool {
     let common = range.intersect(pages);
     match visit {
@@ -66,21 +69,21 @@ fn visits(range: PageRange, visit: Visit, pages: PageRange) -> bool {
     }
 }
 
-/// A split without verdict yet.
+/// A split without a verdict so far.
 #[derive(Debug)]
 struct Waiting {
-    /// The event.
+    /// The number of its event.
     seq: u64,
     thread: usize,
     what: Same,
-    /// The huge page's.
+    /// The pages of the huge page.
     pages: PageRange,
-    /// What its thread did not do the same to yet.
+    /// The pages to which its thread did not make the same change so far.
     rest: Ranges,
 }
 
 impl Waiting {
-    /// The same was done to `part`.
+    /// Records that the same change was made to `part`.
     fn did(&mut self, part: PageRange) {
         let without = |range: &PageRange| -> Ranges {
             let common = range.intersect(part);
@@ -95,14 +98,14 @@ impl Waiting {
     }
 }
 
-/// The splits of a round that have no verdict yet.
+/// The splits of a round that have no verdict so far.
 #[derive(Debug, Default)]
 pub(super) struct Splits {
     waiting: Vec<Waiting>,
 }
 
 impl Splits {
-    /// A thread is about to visit pages.
+    /// Judges splits when a thread is about to visit pages.
     #[inline(always)]
     pub(super) fn touched(&mut self, log: &mut SimLog, pages: PageRange, visit: Visit) {
         if !self.waiting.is_empty() {
@@ -110,17 +113,18 @@ impl Splits {
         }
     }
 
-    /// The round is over.
+    /// Judges splits at the end of a round.
     pub(super) fn end(&mut self, log: &mut SimLog) {
         self.used(log, |_| true);
     }
 
-    /// Nobody will do the rest, and none of it stays.
+    /// Drops the splits of a thread that will not change the rest, because all of its memory goes
+    /// away.
     pub(super) fn forget(&mut self, thread: usize) {
         self.waiting.retain(|split| split.thread != thread);
     }
 
-    /// They were needed.
+    /// Gives the splits that `which` selects the verdict that they were needed.
     #[cold]
     fn used(&mut self, log: &mut SimLog, which: impl Fn(&Waiting) -> bool) {
         let verdict = Verdict::new(Judgement::Needed, Reason::UsedInParts);
@@ -133,7 +137,8 @@ impl Splits {
         });
     }
 
-    /// A thread's call is done, which emitted the events from `first` on; not `done`: it waits for something, or goes on.
+    /// Judges splits after a thread's call that emitted the events from `first` on. `done` is false
+    /// if the call waits, or continues later.
     #[cold]
     pub(super) fn called(
         &mut self,
@@ -144,7 +149,7 @@ impl Splits {
     ) {
         let what = Same::of(call).filter(|_| done);
         let same = |split: &Waiting| split.thread == thread && Some(split.what) == what;
-        // 1. Whether it has done the rest, or was about something else.
+        // 1. The call made the same change to more of the rest, or was about something else.
         let about = parts(call);
         self.used(&mut w.log, |split| {
             let concerned = about.iter().any(|pages| pages.overlaps(split.pages));
@@ -153,7 +158,7 @@ impl Splits {
         for split in self.waiting.iter_mut().filter(|split| same(split)) {
             about.iter().for_each(|part| split.did(*part));
         }
-        // 2. What it has split itself.
+        // 2. The call may have split huge pages itself.
         if let Some(what) = what {
             self.begin(w, (thread, what), &about, first);
         }
@@ -167,7 +172,8 @@ impl Splits {
         });
     }
 
-    /// Splits among the events from `first` on wait for their verdict: of what nobody else maps, and a part of which the call is about.
+    /// Adds the splits among the events from `first` on that wait for a verdict: those of huge
+    /// pages that nobody else maps and that the call is about.
     fn begin(
         &mut self,
         w: &SimWorld,

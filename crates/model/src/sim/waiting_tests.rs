@@ -1,4 +1,4 @@
-//! Threads that wait in the kernel, at migration entries that these tests make themselves.
+//! Tests of threads that wait in the kernel, at migration entries that the tests make themselves.
 
 use super::env::{NoGhost, SimLog, SimWorld};
 use super::interpret::Machine;
@@ -20,7 +20,8 @@ use crate::run::Round;
 const MM: MmId = mm_of(ProcessId::FIRST);
 const HEAP: PageRange = PageRange::new(Vpn(512), 3);
 
-/// One thread maps three pages, and touches them after a barrier; `other` is what the second one does then.
+/// A program in which one thread maps three pages and touches them after a barrier. The second
+/// thread does `other` after the barrier.
 fn program(touch: OpKind, other: Vec<OpKind>) -> Program {
     let barrier = OpKind::Barrier { barrier: 0 };
     let map = OpKind::Call(CallExpr::Map { area: 0, prot: Prot::ReadWrite });
@@ -52,7 +53,7 @@ fn all() -> RangeExpr {
     RangeExpr { area: 0, first: Expr::Const(0), pages: Expr::Const(3) }
 }
 
-/// Runs it, the second page being on its way from the first thread's `map` on.
+/// Runs the program. A migration entry is at the second page from the first thread's `map` on.
 fn run(program: &Program) -> (SimWorld, Result<(), SimError>) {
     let row = KernelRow::parse("6.12").unwrap();
     let arch = row.arch();
@@ -107,7 +108,7 @@ fn a_touch_waits_and_goes_on_where_it_was() {
         let gives_up = OpKind::Call(CallExpr::Advise { pages: all(), advice: Advice::DontNeed });
         let (world, result) = run(&program(touch, vec![gives_up]));
         result.unwrap();
-        // What came before the wait was given up meanwhile.
+        // The pages touched before the wait were discarded meanwhile.
         assert!(present(&world)[1..].iter().all(|there| *there), "{:?}", present(&world));
         assert!(world.pte(MM, HEAP.start.add(1)).present().is_some_and(|pte| pte.dirty()));
     }

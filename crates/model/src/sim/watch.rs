@@ -1,23 +1,28 @@
-//! Who looks on while a program runs: takes each round, and can stop the run.
+//! The watcher of a run: it gets each round, and can stop the run.
 
+use super::SimWorld;
 use crate::run::Round;
 
-/// Where a run is.
+/// The progress of a run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Rounds that are over, warm-up left out.
+    /// The number of finished rounds, without those of the warm-up.
     pub rounds: u32,
-    /// Events of the round that is under way.
+    /// The number of events of the current round.
     pub events: usize,
 }
 
-/// Takes what a run gives as it comes.
+/// Receives the results of a run as they come.
 pub trait Watch {
-    /// A round is over. The next one uses the same memory.
+    /// Called after each round. The next round reuses its memory.
     fn round(&mut self, round: &Round);
 
-    /// Called every few thousand operations and faults, within rounds and outside. An error, which
-    /// says why, stops the run.
+    /// What there is after an operation or a fault, with how many events the round has so far. Only
+    /// where [`SimOptions::shows`](super::SimOptions::shows) asks for it.
+    fn world(&mut self, _: &SimWorld, _events: usize) {}
+
+    /// Called every few thousand operations and faults, inside and outside rounds. An error stops
+    /// the run, and contains the reason.
     fn look(&mut self, _: Look) -> Result<(), String> {
         Ok(())
     }

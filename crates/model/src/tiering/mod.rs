@@ -1,11 +1,11 @@
 //! A machine with fast and slow memory over time: threads that use more memory than is fast, NUMA
-//! balancing that samples and promotes, kswapd that demotes.
+//! balancing that samples and promotes, and kswapd that demotes.
 //!
-//! Every kernel operation is the model's own ([`crate::kernel`]). What this adds is time: how much
-//! work the threads do in a second, when pages are sampled, how long a pass of kswapd takes. Those
-//! are stated in [`Setup`], with their sources. The machine is a scaled one: all of memory, its
-//! watermarks and what a pass of reclaim looks at are divided by the same number, and the work per
-//! second, so that each page is used as often as on the machine that it stands for.
+//! Every kernel operation is the model's own ([`crate::kernel`]). This module adds time: how much
+//! work the threads do in a second, when pages are sampled, and how long a pass of kswapd takes.
+//! [`Setup`] states these, with their sources. The machine is scaled down: all of memory, its
+//! watermarks, the pages that a pass of reclaim looks at, and the work per second are divided by
+//! one number. So each page is used as often as on the original machine.
 
 mod stream;
 #[cfg(test)]
@@ -41,130 +41,143 @@ use crate::site::Site;
 const MM: MmId = mm_of(ProcessId::FIRST);
 const FAST: NodeId = NodeId(0);
 
-/// Frames that lie side by side on one node, as a power of two.
+/// How many frames lie side by side on one node, as a power of two.
 const BLOCK: u8 = 4;
 
-/// Milliseconds within which a sampled page is hot at first (`numa_balancing_hot_threshold`,
-/// kernel/sched/fair.c, 6.12).
+/// The initial time in milliseconds within which a sampled page is hot
+/// (`numa_balancing_hot_threshold`, kernel/sched/fair.c, 6.12).
 const HOT_MS: u32 = 1000;
 
-/// Milliseconds of one pass over all memory, at its slowest (`scan_period_max`).
+/// The milliseconds of one pass over all memory, at its slowest (`scan_period_max`).
 const PASS_MS: u32 = 60_000;
 
-/// Of the accesses to areas of which every page is used hundreds of times a second, one of so many
-/// is simulated: each page is still used more often than anybody looks whether it is.
+/// In areas whose every page is used hundreds of times a second, only one of this many accesses is
+/// simulated. Each page is then still used more often than the kernel looks.
 const HOT_PART: u64 = 16;
 
-/// Pages that are sampled at once on the whole machine: 256 MB (`scan_size`).
+/// The number of pages that are sampled at once on the original machine: 256 MB (`scan_size`).
 const SCAN_PAGES: u64 = 65_536;
 
 /// The machine and its work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// The kernel.
+    /// The kernel's row.
     pub row: KernelRow,
-    /// CPUs, each with a thread.
+    /// The number of CPUs. Each has one thread.
     pub cpus: u16,
-    /// What threads do.
+    /// The work of the threads.
     pub stream: StreamKind,
-    /// By how much the machine is smaller than the one that it stands for.
+    /// How many times smaller the machine is than the original one.
     pub scale: u32,
-    /// MiB of fast memory of the machine that it stands for.
+    /// MiB of fast memory of the original machine.
     pub fast_mib: u64,
-    /// Units of work in a second of all threads on the machine that it stands for.
+    /// The units of work per second of all threads on the original machine.
     pub per_second: u64,
-    /// Milliseconds before anything is counted.
+    /// The milliseconds before counting begins.
     pub warm_ms: u32,
-    /// Milliseconds that are counted.
+    /// The milliseconds that are counted.
     pub counted_ms: u32,
-    /// Microseconds that a pass of kswapd takes; 0: it is done at once.
+    /// The microseconds of a pass of kswapd; 0: it takes no time.
     pub pass_us: u32,
-    /// Where random choices begin.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
-/// What was counted, on the scaled machine.
+/// Counts on the scaled machine.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Units of work.
+    /// The units of work.
     pub work: u64,
-    /// Pages that they touched, each run of accesses to a page once.
+    /// The number of pages that the work touched. Consecutive accesses to one page count once.
     pub touches: u64,
-    /// Page walks.
+    /// The number of page walks.
     pub walks: u64,
-    /// Hint faults (`numa_hint_faults`).
+    /// The number of hint faults (`numa_hint_faults`).
     pub hint_faults: u64,
-    /// Write-protect faults.
+    /// The number of write-protect faults.
     pub wp_faults: u64,
-    /// Flushes that were sent (`nr_tlb_remote_flush`).
+    /// The number of flushes that were sent (`nr_tlb_remote_flush`).
     pub sends: u64,
-    /// Interrupts by them (`nr_tlb_remote_flush_received`).
+    /// The number of interrupts by these flushes (`nr_tlb_remote_flush_received`).
     pub received: u64,
-    /// Of the sends, those by the batch of a migration or of reclaim.
+    /// The number of sends by the batch of a migration or of reclaim.
     pub batch_sends: u64,
-    /// Those by sampling.
+    /// The number of sends by sampling.
     pub scan_sends: u64,
-    /// Pages that moved.
+    /// Flushes by an instruction that all CPUs obey.
+    pub broadcasts: u64,
+    /// The counts of moved pages.
     pub moves: Moves,
-    /// Frames that waited for a flush, in frames times milliseconds.
+    /// The frames that waited for a flush, in frames times milliseconds.
     pub waiting: u64,
-    /// Milliseconds that were counted.
+    /// The milliseconds that were counted.
     pub ms: u64,
 }
 
-/// What is told of a run, as it comes to in a second on the machine that it stands for.
+/// A rate in reports, per second on the original machine.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Units of work.
+    /// The units of work.
     Work,
-    /// Pages that they touched.
+    /// The pages that the work touched.
     Touches,
-    /// Hint faults.
+    /// The hint faults.
     HintFaults,
-    /// Write-protect faults.
+    /// The write-protect faults.
     WpFaults,
-    /// PTEs that were sampled.
+    /// The PTEs that were sampled.
     Sampled,
-    /// Flushes that were sent.
+    /// The flushes that were sent.
     Sends,
-    /// Interrupts by them.
+    /// The interrupts by these flushes.
     Received,
-    /// Sends by sampling.
+    /// The sends by sampling.
     ScanSends,
-    /// Pages that were promoted.
+    /// Flushes by an instruction that all CPUs obey.
+    Broadcasts,
+    /// The pages that were promoted.
     Promoted,
-    /// Pages that were demoted.
+    /// The pages that were demoted.
     Demoted,
-    /// Demotions that left their flush to a later one.
+    /// The demotions whose flush was left to a later one.
     Deferred,
-    /// Lists that could not.
+    /// The lists whose flush could not be left.
     GivenUp,
-    /// Flushes of what was left, because there was no other memory.
+    /// The flushes of deferred batches that were needed because there was no other free memory.
     ForMemory,
-    /// Frames that wait for a flush, on the average.
+    /// The average number of frames that wait for a flush.
     Waiting,
 }
 
 impl Rate {
-    /// All of them by name, and in words.
-    pub const ALL: [(&'static str, Rate, &'static str); 14] = [
+    /// All rates, each with its name and its description.
+    pub const ALL: [(&'static str, Rate, &'static str); 15] = [
         ("work", Rate::Work, "units of work"),
-        ("touches", Rate::Touches, "pages that they come to"),
+        ("touches", Rate::Touches, "pages that the threads touch"),
         ("hint_faults", Rate::HintFaults, "numa_hint_faults"),
         ("wp_faults", Rate::WpFaults, "write-protect faults"),
         ("sampled", Rate::Sampled, "numa_pte_updates"),
         ("sends", Rate::Sends, "nr_tlb_remote_flush"),
         ("received", Rate::Received, "nr_tlb_remote_flush_received"),
-        ("scan_sends", Rate::ScanSends, "sends by sampling"),
+        ("scan_sends", Rate::ScanSends, "flushes that sampling sends"),
+        ("broadcasts", Rate::Broadcasts, "flushes by an instruction that all CPUs obey"),
         ("promoted", Rate::Promoted, "pgpromote_success"),
         ("demoted", Rate::Demoted, "pgdemote_kswapd"),
-        ("deferred", Rate::Deferred, "demotions that left their flush to a later one"),
-        ("given_up", Rate::GivenUp, "lists that could not, for a flush was under way"),
-        ("for_memory", Rate::ForMemory, "flushes of what was left, for want of other memory"),
-        ("waiting", Rate::Waiting, "frames that wait for a flush, on the average"),
+        ("deferred", Rate::Deferred, "demotions that deferred their flush"),
+        (
+            "given_up",
+            Rate::GivenUp,
+            "lists that could not defer their flush, because another flush was under way",
+        ),
+        (
+            "for_memory",
+            Rate::ForMemory,
+            "deferred flushes that were done because no other memory was free",
+        ),
+        ("waiting", Rate::Waiting, "frames that wait for a flush, on average"),
     ];
 
-    /// What it comes to.
+    /// The rate that these counts give.
     pub fn of(self, counts: &Counts, scale: u32) -> f64 {
         let Moves { sampled, promoted, demoted, deferred, given_up, for_memory } = counts.moves;
         let seconds = counts.ms.max(1) as f64 / 1000.0;
@@ -177,6 +190,7 @@ impl Rate {
             Rate::Sends => counts.sends,
             Rate::Received => counts.received,
             Rate::ScanSends => counts.scan_sends,
+            Rate::Broadcasts => counts.broadcasts,
             Rate::Promoted => promoted,
             Rate::Demoted => demoted,
             Rate::Deferred => deferred,
@@ -191,36 +205,36 @@ impl Rate {
 /// Why a machine cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TieringError {
-    /// The scale leaves too little.
-    #[error("with a scale of {0} too little fast memory is left; a smaller scale would do")]
+    /// The scale leaves too little fast memory.
+    #[error("with a scale of {0}, too little fast memory is left; use a smaller scale")]
     TooSmall(u32),
     /// An access failed.
     #[error("an access to page {0} failed in the model: {1}")]
     Failed(Vpn, String),
 }
 
-/// A machine that runs.
+/// A running machine.
 struct Machine<'s> {
     setup: &'s Setup,
     world: SimWorld,
     stream: Stream,
-    /// Random choices of each thread.
+    /// The random generator of each thread.
     random: Vec<SplitMix64>,
     areas: Vec<PageRange>,
-    /// Of the next pass of sampling: which area, and how far it is.
+    /// The next pass of sampling: its area, and the position in the area.
     scan: (usize, u64),
     counts: Counts,
-    /// What is being done, to tell flushes apart.
+    /// Whether sampling is under way, to classify flushes.
     scanning: bool,
-    /// Accesses to hot areas so far.
+    /// The number of accesses to hot areas so far.
     hot: u64,
     /// The priority of kswapd's next pass, while it is awake.
     kswapd: Option<u32>,
-    /// Microseconds that kswapd may still use.
+    /// The microseconds that kswapd may still use.
     spare_us: u64,
 }
 
-/// Runs the machine; `tick` is told how many milliseconds of how many are over.
+/// Runs the machine. `tick` is called with the elapsed and the total milliseconds.
 pub fn run(setup: &Setup, tick: &mut dyn FnMut(u32, u32)) -> Result<Counts, TieringError> {
     let mut machine = Machine::new(setup)?;
     machine.first_touch()?;
@@ -232,11 +246,11 @@ pub fn run(setup: &Setup, tick: &mut dyn FnMut(u32, u32)) -> Result<Counts, Tier
     let between = f64::from(PASS_MS) / passes as f64;
     let mut before = None;
     for ms in 0..all {
-        machine.begin_ms(ms);
         if ms == setup.warm_ms {
             before = Some(machine.world.tiers.as_ref().map_or_else(Moves::default, |t| t.moves));
             machine.counts = Counts::default();
         }
+        machine.begin_ms(ms);
         owed += per_ms;
         while owed >= 1.0 {
             owed -= 1.0;
@@ -274,7 +288,7 @@ impl<'s> Machine<'s> {
             config,
             arch: setup.row.arch(),
             cpus,
-            // The last one is kswapd.
+            // The last thread is kswapd.
             threads: cpus + 1,
             processes: 1,
             others: 0,
@@ -294,7 +308,7 @@ impl<'s> Machine<'s> {
             .iter()
             .map(|pages| {
                 let area = PageRange::new(Vpn(start), *pages);
-                // Each is a mapping of its own, with page tables of its own.
+                // Each area is a separate mapping with separate page tables.
                 start = (area.end.0 + 1024).next_multiple_of(512);
                 area
             })
@@ -342,7 +356,7 @@ impl<'s> Machine<'s> {
         Ok(())
     }
 
-    /// One thread stores to every page once, in the order of the areas.
+    /// Lets one thread store to every page once, in the order of the areas.
     fn first_touch(&mut self) -> Result<(), TieringError> {
         for page in self.areas.clone().into_iter().flat_map(PageRange::iter) {
             self.miss(0, page, Access::Write)?;
@@ -354,14 +368,14 @@ impl<'s> Machine<'s> {
         self.areas.iter().map(|area| area.pages()).sum()
     }
 
-    /// Pages that are sampled at once.
+    /// The number of pages that are sampled at once.
     fn chunk(&self) -> u64 {
         (SCAN_PAGES / u64::from(self.setup.scale)).max(1)
     }
 
     fn begin_ms(&mut self, ms: u32) {
         self.counts.ms += 1;
-        // Time that it slept is no time to spare.
+        // Time during which kswapd slept cannot be used later.
         self.spare_us =
             if self.kswapd.is_some() { self.spare_us + 1000 } else { self.pass_at_once() };
         self.run_kswapd();
@@ -375,12 +389,12 @@ impl<'s> Machine<'s> {
         }
     }
 
-    /// A kswapd that is woken makes its first pass at once.
+    /// The time for one pass. A kswapd that is woken makes its first pass at once.
     fn pass_at_once(&self) -> u64 {
         u64::from(self.setup.pass_us) * u64::from(self.setup.scale)
     }
 
-    /// One unit of work.
+    /// Does one unit of work.
     fn work(&mut self, thread: usize) -> Result<(), TieringError> {
         let mut random = self.random[thread].clone();
         let mut stream = std::mem::take(&mut self.stream);
@@ -433,20 +447,20 @@ impl<'s> Machine<'s> {
         Err(TieringError::Failed(page, "it still faults".to_owned()))
     }
 
-    /// kswapd begins, if somebody has woken it.
+    /// Starts kswapd if a promotion has woken it.
     fn wake_kswapd(&mut self) {
         let woken = |tiers: &mut Box<Tiers>| std::mem::take(&mut tiers.wakes_kswapd);
         if self.world.tiers.as_mut().is_some_and(woken) && self.kswapd.is_none() {
-            // A pass looks at as many pages as on the machine that this stands for.
+            // At this priority a pass looks at the same number of pages as on the original machine.
             self.kswapd = Some(12_u32.saturating_sub(self.setup.scale.max(1).ilog2()));
             self.run_kswapd();
         }
     }
 
-    /// kswapd makes passes, as long as it is awake and has time.
+    /// Lets kswapd make passes while it is awake and has time.
     fn run_kswapd(&mut self) {
         let thread = usize::from(self.setup.cpus);
-        // On a machine that is smaller by so much fewer passes come in a second.
+        // On a machine that is smaller, correspondingly fewer passes fit into a second.
         let pass_us = self.pass_at_once();
         while let Some(priority) = self.kswapd
             && self.spare_us >= pass_us
@@ -460,7 +474,7 @@ impl<'s> Machine<'s> {
         }
     }
 
-    /// The thread samples the next pages.
+    /// Lets the thread sample the next pages.
     fn sample(&mut self, thread: usize, chunk: u64) {
         self.scanning = true;
         let mut left = chunk;
@@ -468,7 +482,7 @@ impl<'s> Machine<'s> {
             let (area, from) = self.scan;
             let range = self.areas[area];
             let part = PageRange::new(range.start.add(from), left.min(range.pages() - from));
-            // An area without pages of slow memory has none to be sampled.
+            // An area without pages in slow memory has nothing to sample.
             let _ = task_numa_work(&mut self.env(thread), MM, part);
             left -= part.pages();
             self.scan = match from + part.pages() {
@@ -483,7 +497,7 @@ impl<'s> Machine<'s> {
         self.scanning = false;
     }
 
-    /// Counts what the log has, and empties it.
+    /// Counts the events of the log, and empties it.
     fn account(&mut self) {
         let Machine { world, counts, scanning, .. } = self;
         for event in world.log.events.drain(..) {
@@ -497,6 +511,9 @@ impl<'s> Machine<'s> {
                         Some(Site::TryToUnmapFlush | Site::TryToUnmapFlushDirty)
                     );
                     counts.batch_sends += u64::from(batch);
+                }
+                EventKind::Tlbi { operation, .. } if operation.is_broadcast() => {
+                    counts.broadcasts += 1;
                 }
                 EventKind::FaultDone { class: FaultClass::NumaHint, .. } => counts.hint_faults += 1,
                 EventKind::FaultDone { class: FaultClass::Reuse, .. } => counts.wp_faults += 1,
@@ -512,14 +529,14 @@ impl<'s> Machine<'s> {
     }
 }
 
-/// Whether the area is one of those.
+/// Whether the area is hot: `hot` has one bit for each area.
 const fn stream_is_hot(hot: u32, area: usize) -> bool {
     hot >> area & 1 != 0
 }
 
-/// Of the fast node, as the kernel sets them without huge pages: `min_free_kbytes` by the square
-/// root of all memory (here 9 GiB), shared out by size, and a thousandth of the node between two
-/// marks.
+/// The watermarks of the fast node, as the kernel sets them without huge pages: `min_free_kbytes`
+/// from the square root of all memory (here the fast memory and 8 GiB), divided by size, and at
+/// least a thousandth of the node between two marks.
 ///
 /// Source: mm/page_alloc.c:calculate_min_free_kbytes, __setup_per_zone_wmarks (6.12).
 fn watermarks(fast_mib: u64, scale: u64) -> Watermarks {

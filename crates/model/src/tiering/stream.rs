@@ -1,24 +1,25 @@
-//! Which pages threads use: streams of accesses, by unit of work.
+//! Streams of accesses: the pages that threads use, by unit of work.
 
 use super::xsbench::XsBench;
 use crate::program::Access;
 use crate::rng::SplitMix64;
 
-/// What threads do.
+/// The kind of work that threads do.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StreamKind {
     /// XSBench's lookups: a hot part, and rows of a table that are used evenly.
     XsBench,
-    /// A store of keys and values that is mostly read: keys by Zipf's law, one access of a hundred a store.
+    /// A store of keys and values that is mostly read. Keys follow Zipf's law, and one access in a
+    /// hundred is a store.
     KeyValue,
-    /// A graph's nodes and their neighbours, by chance; each visit stores to a counter.
+    /// A graph: random nodes and their neighbours. Each visit stores to a counter.
     Graph,
-    /// Records that are used evenly, half of the accesses stores.
+    /// Records that are used evenly. Half of the accesses are stores.
     Writes,
 }
 
 impl StreamKind {
-    /// All of them with their names and what a unit of work is called.
+    /// All kinds, each with its name and the name of a unit of work.
     pub const ALL: [(&'static str, StreamKind, &'static str); 4] = [
         ("xsbench", StreamKind::XsBench, "lookups"),
         ("key-value", StreamKind::KeyValue, "requests"),
@@ -27,7 +28,7 @@ impl StreamKind {
     ];
 }
 
-/// A stream.
+/// A stream of accesses.
 #[derive(Clone, Debug)]
 pub struct Stream {
     kind: StreamKind,
@@ -41,33 +42,33 @@ impl Default for Stream {
     }
 }
 
-/// Pages of the other streams' memory on the whole machine: 5.5 GiB, as XSBench has.
+/// The pages of the other streams' memory on the original machine: 5.5 GiB, as for XSBench.
 const PAGES: u64 = 1_441_792;
 
 impl Stream {
-    /// The stream on a machine that is smaller by `scale`.
+    /// The stream on a machine that is smaller by the factor `scale`.
     pub fn new(kind: StreamKind, scale: u64) -> Stream {
         let xsbench = (kind == StreamKind::XsBench).then(|| Box::new(XsBench::large(scale)));
         let areas = match &xsbench {
             Some(xsbench) => xsbench.areas().to_vec(),
-            // Counters of the graph's nodes are an area of their own.
+            // The counters of the graph's nodes are a separate area.
             None if kind == StreamKind::Graph => vec![PAGES / 32 / scale, PAGES / scale],
             None => vec![PAGES / scale],
         };
         Stream { kind, xsbench, areas }
     }
 
-    /// Pages of each area, in the order in which they are first touched.
+    /// The number of pages of each area, in the order in which the areas are first touched.
     pub fn areas(&self) -> &[u64] {
         &self.areas
     }
 
-    /// The areas of which every page is used hundreds of times a second, a bit each.
+    /// The areas whose every page is used hundreds of times a second, one bit for each area.
     pub fn hot(&self) -> u32 {
         self.xsbench.as_ref().map_or(0, |_| XsBench::HOT)
     }
 
-    /// One unit of work: `touch` is told area, page in it, and access.
+    /// Does one unit of work. `touch` is called with the area, the page in it, and the access.
     #[inline]
     pub fn unit(&mut self, random: &mut SplitMix64, touch: &mut impl FnMut(usize, u64, Access)) {
         match (self.kind, &self.xsbench) {
@@ -92,12 +93,13 @@ impl Stream {
     }
 }
 
-/// A page by Zipf's law with exponent 1: the logarithm of its rank is even. Ranks lie scattered
-/// over the area.
+/// A page by Zipf's law with exponent 1: the logarithm of its rank is uniformly distributed. Ranks
+/// are scattered over the area.
 fn zipf(random: &mut SplitMix64, pages: u64) -> u64 {
     let even = random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
     let rank = (even * (pages as f64).ln()).exp() as u64 - 1;
-    // An odd factor visits every rank of a power of two once; what lies behind the area is folded back.
+    // An odd factor maps the ranks of a power of two one to one. The result is scaled down to the
+    // area.
     ((rank.min(pages - 1).wrapping_mul(0x9e37_79b1) & 0xffff_ffff) * pages) >> 32
 }
 
@@ -134,7 +136,7 @@ mod tests {
         }
     }
 
-    /// The most used hundredth of the keys has more than half of the requests.
+    /// The most used hundredth of the keys gets more than half of the requests.
     #[test]
     fn keys_follow_zipfs_law() {
         let mut counts = std::collections::BTreeMap::new();

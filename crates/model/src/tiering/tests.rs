@@ -1,4 +1,4 @@
-//! A small machine with two tiers: what must hold at any size.
+//! Tests of what must hold at any size, on a small machine with two tiers.
 
 use super::*;
 
@@ -28,18 +28,30 @@ fn what_is_deferred_and_what_is_not() {
             .map(|row| counts(&setup(row)));
     assert_eq!(counts(&setup("6.12")), stock, "the same run, the same counts");
     assert!(stock.moves.promoted > 100 && stock.moves.demoted > 100, "{stock:?}");
-    // Every send asks the other 15 CPUs, which all run.
+    // Every send interrupts the other 15 CPUs, which all run.
     assert_eq!(stock.received, 15 * stock.sends);
-    // Without batches a demotion is a send; with them several share one.
+    // Without batches each demotion causes a send; with batches several share one.
     assert!(off.sends >= off.moves.demoted, "{off:?}");
     assert!(stock.sends * 2 < off.sends, "{stock:?}");
-    // All memory was stored to once: MIGRC finds it dirty, unless a move loses that.
+    // All memory was stored to once, so MIGRC finds it dirty unless a move loses the dirty bit.
     assert_eq!((kept.sends, kept.moves.deferred), (stock.sends, 0));
     assert!(lost.moves.deferred * 10 > lost.moves.demoted * 9, "{lost:?}");
     assert!(lost.sends < stock.sends && luf.sends < stock.sends);
-    // Who asks for memory flushes for the others.
+    // An allocation that finds no free memory flushes for the others.
     assert!(luf.moves.for_memory > 0 && luf.waiting > 0, "{luf:?}");
     assert_eq!((stock.moves.for_memory, stock.waiting), (0, 0));
+}
+
+#[test]
+fn nobody_is_interrupted_by_an_instruction() {
+    let [stock, invlpgb, coherent] =
+        ["6.12", "6.12+invlpgb", "6.12+coherent"].map(|row| counts(&setup(row)));
+    assert_eq!((invlpgb.sends, invlpgb.received), (0, 0));
+    assert_eq!((stock.broadcasts, coherent.broadcasts, coherent.sends), (0, 0, 0));
+    // The flushes are those that were sent, one for one; what moves is as it was.
+    assert_eq!((invlpgb.broadcasts, invlpgb.moves), (stock.sends, stock.moves));
+    // There the bits that reclaim clears are seen to be set again at once, so that others move.
+    assert!(coherent.moves.demoted > 100, "{coherent:?}");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! XSBench's lookups, as pages: the kernel of a Monte Carlo code for neutrons, with its large data
 //! set and unionised grid.
 //!
-//! A lookup draws an energy and a material, finds the energy in an array of all nuclides' energies
-//! by halving, reads one row of a table by the place found there, and for each nuclide of the
-//! material one entry of that row and two neighbouring points of the nuclide's own grid. The table
-//! is nearly all of the memory, and each of its rows is as likely as any other.
+//! A lookup draws an energy and a material. It finds the energy in an array of all nuclides'
+//! energies by binary search. It then reads one row of a table at the found position, and for each
+//! nuclide of the material one entry of that row and two neighbouring points of the nuclide's own
+//! grid. The table is nearly all of the memory, and all its rows are equally likely.
 //!
-//! Smaller machines have fewer grid points for each nuclide: rows of the table keep their length,
-//! and there are fewer.
+//! Smaller machines have fewer grid points for each nuclide. Rows of the table keep their length,
+//! and there are fewer rows.
 //!
 //! Source: XSBench at ba08e522, openmp-threading (GridInit.c, Materials.c, Simulation.c): sizes,
 //! lists and probabilities.
@@ -15,20 +15,20 @@
 use crate::program::Access;
 use crate::rng::SplitMix64;
 
-/// Nuclides of the large data set.
+/// The number of nuclides of the large data set.
 const NUCLIDES: u64 = 355;
-/// Grid points of each nuclide.
+/// The number of grid points of each nuclide.
 const POINTS: u64 = 11_303;
-/// Bytes of a grid point: an energy and five cross sections.
+/// The bytes of a grid point: an energy and five cross sections.
 const POINT: u64 = 48;
-/// Bytes of a row of the table: a number for each nuclide.
+/// The bytes of a row of the table: a number for each nuclide.
 const ROW: u64 = NUCLIDES * 4;
-/// Bytes of the list of a material: as many numbers as the longest has.
+/// The bytes of a material's list: as many numbers as the longest list has.
 const LIST: u64 = 321 * 4;
 const PAGE: u64 = 4096;
 
-/// How often each material is drawn, in thousandths. Its table has 0.140 for the first, which the
-/// running sum leaves out: what is left returns the first.
+/// How often each material is drawn, in thousandths. The program's table has 0.140 for the first
+/// material. Its running sum leaves this out, and the remainder returns the first material.
 const DRAWN: [u64; 12] = [139, 52, 275, 134, 154, 64, 66, 55, 8, 15, 25, 13];
 
 /// The nuclides of each material, as ranges of numbers.
@@ -67,20 +67,20 @@ const ENERGIES: usize = 1;
 const TABLE: usize = 2;
 const LISTS: usize = 3;
 
-/// The tables of one size.
+/// The tables for one size.
 #[derive(Clone, Debug)]
 pub struct XsBench {
     points: u64,
-    /// Nuclides of each material, in the program's order.
+    /// The nuclides of each material, in the program's order.
     materials: Vec<Vec<u16>>,
     areas: [u64; 4],
 }
 
 impl XsBench {
-    /// All areas but the table, a bit each.
+    /// All areas except the table, one bit for each area.
     pub const HOT: u32 = 1 << GRIDS | 1 << ENERGIES | 1 << LISTS;
 
-    /// The large data set with fewer grid points, by `scale`.
+    /// The large data set, with fewer grid points by the factor `scale`.
     pub fn large(scale: u64) -> XsBench {
         let points = (POINTS / scale).max(2);
         let union = points * NUCLIDES;
@@ -90,12 +90,12 @@ impl XsBench {
         XsBench { points, materials: MATERIALS.iter().map(list).collect(), areas }
     }
 
-    /// Pages of each area.
+    /// The number of pages of each area.
     pub fn areas(&self) -> &[u64] {
         &self.areas
     }
 
-    /// One lookup.
+    /// Does one lookup.
     #[inline]
     pub fn lookup(&self, random: &mut SplitMix64, touch: &mut impl FnMut(usize, u64, Access)) {
         let union = self.points * NUCLIDES;
@@ -108,7 +108,7 @@ impl XsBench {
                 touch(area, page, Access::Read);
             }
         };
-        // 1. The energy's place among all energies: the one examined last that is not above it.
+        // 1. The energy's position among all energies: the last examined one that is not greater.
         let (mut lower, mut length) = (0, union - 1);
         while length > 1 {
             let examined = lower + length / 2;
@@ -120,7 +120,7 @@ impl XsBench {
                 length /= 2;
             }
         }
-        // 2. Each nuclide of the material: its entry in the row, then two points of its grid.
+        // 2. For each nuclide of the material, its entry in the row, then two points of its grid.
         let point = (place / NUCLIDES).min(self.points - 2);
         for &nuclide in &self.materials[material] {
             let nuclide = u64::from(nuclide);
@@ -133,7 +133,7 @@ impl XsBench {
     }
 }
 
-/// The material of a number below 1000.
+/// The material for a number below 1000.
 fn material(number: u64) -> usize {
     let mut left = number;
     for (material, drawn) in DRAWN.iter().enumerate() {
@@ -160,8 +160,8 @@ mod tests {
         assert!((mean / 1000.0 - 55.38).abs() < 0.02, "{mean}");
     }
 
-    /// Twelve published runs have 68.97 to 70.71 dTLB load misses a lookup; the TLB is far smaller
-    /// than what is hot, so that each page that a lookup comes to is a miss.
+    /// Twelve published runs have 68.97 to 70.71 dTLB load misses per lookup. The TLB is far
+    /// smaller than the hot part, so each page of a lookup is a miss.
     #[test]
     fn a_lookup_comes_to_seventy_pages() {
         let (large, mut random, mut pages) = (XsBench::large(1), SplitMix64::new(1), 0_u64);

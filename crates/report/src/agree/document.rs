@@ -6,10 +6,10 @@ use crate::style::{Style, count};
 use jiff::Timestamp;
 use std::ops::RangeInclusive;
 
-/// What does not depend on the results.
+/// The part of the document that does not depend on the results.
 const RULES: &str = include_str!("rules.md");
 
-/// The document of a run that ended at `time`; `seeds`: those that it took as evidence.
+/// The document of a run that ended at `time`. `seeds` are those that the run took as evidence.
 pub fn document(
     targets: &[TargetAgreement],
     seeds: Option<RangeInclusive<u64>>,
@@ -58,7 +58,7 @@ fn cells(totals: Totals) -> String {
     format!("{run} | {exact} | {differing} | {undecided} | {not_applicable}")
 }
 
-/// What random scenarios were drawn without, and what others lacked.
+/// The features that random scenarios were drawn without, and what other scenarios lacked.
 fn without(targets: &[TargetAgreement]) -> String {
     let mut text = String::new();
     for target in targets.iter().filter(|target| !target.drawn_without.is_empty()) {

@@ -1,4 +1,4 @@
-//! The report as text: what differs in full, then the table.
+//! The report as text: all differences, then the table.
 
 use super::{Difference, Found, ScenarioAgreement, Standing, TargetAgreement, Totals};
 use crate::compare::Ran;
@@ -10,50 +10,63 @@ use needless_model::agreement::SwapCounts;
 use needless_model::counters::Counter;
 use needless_model::sequence::Token;
 
-/// Scenarios that are not applicable which text names.
+/// The largest number of inapplicable scenarios that the text names.
 const NAMES: usize = 4;
 
 /// The report as text.
 pub fn text(targets: &[TargetAgreement], style: Style) -> String {
     let mut text = String::new();
     for target in targets {
-        for scenario in &target.scenarios {
-            if let Standing::Undecided(reason) = &scenario.standing {
-                let (name, word) = (&scenario.name, style.warn("undecided"));
-                let line = format!("{}: {name}: {word}: {reason}", target.target);
-                text += &(style.wrap(&line, 4) + "\n");
-            }
-        }
-        for (reason, names) in target.lacking() {
-            let scenarios = count(names.len(), "scenario");
-            let line = format!("{}: {scenarios} not applicable: {reason}", target.target);
-            text += &(style.wrap(&format!("{line}: {}", some(&names)), 4) + "\n");
+        for line in remarks(target, style) {
+            text += &(style.wrap(&line, 4) + "\n");
         }
         text += &differences(target, style);
     }
     text += &format!("\n{}\n", table(targets, style));
     for target in targets {
-        let retries = match target.retries() {
-            0 => String::new(),
-            retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
-        };
-        let chosen = match target.rounds_by_choice() {
-            0 => String::new(),
-            rounds => format!(
-                "; in {} the processor took faults that are its choice (docs/agreement.md, rule 11)",
-                count(rounds, "exact round")
-            ),
-        };
-        let without = match target.drawn_without.as_slice() {
-            [] => String::new(),
-            lacks => format!("; random scenarios drawn without {}", lacks.join(", ")),
-        };
-        text += &(style.wrap(&format!("{}{retries}{chosen}{without}", target.heading()), 4) + "\n");
+        text += &(style.wrap(&closing(target), 4) + "\n");
     }
     text
 }
 
-/// What differs on one kernel, in full.
+/// What was not decided, and what is not applicable.
+pub(crate) fn remarks(target: &TargetAgreement, style: Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    for scenario in &target.scenarios {
+        if let Standing::Undecided(reason) = &scenario.standing {
+            let (name, word) = (&scenario.name, style.warn("undecided"));
+            lines.push(format!("{}: {name}: {word}: {reason}", target.target));
+        }
+    }
+    for (reason, names) in target.lacking() {
+        let scenarios = count(names.len(), "scenario");
+        let line = format!("{}: {scenarios} not applicable: {reason}", target.target);
+        lines.push(format!("{line}: {}", some(&names)));
+    }
+    lines
+}
+
+/// Which kernel was held against which row, and how its runs went.
+pub(crate) fn closing(target: &TargetAgreement) -> String {
+    let retries = match target.retries() {
+        0 => String::new(),
+        retries => format!("; {} of undecided runs", count(retries as usize, "repetition")),
+    };
+    let chosen = match target.rounds_by_choice() {
+        0 => String::new(),
+        rounds => format!(
+            "; in {} the processor took faults that are its choice (docs/agreement.md, rule 11)",
+            count(rounds, "exact round")
+        ),
+    };
+    let without = match target.drawn_without.as_slice() {
+        [] => String::new(),
+        lacks => format!("; random scenarios drawn without {}", lacks.join(", ")),
+    };
+    format!("{}{retries}{chosen}{without}", target.heading())
+}
+
+/// The differences on one kernel, in full.
 pub fn differences(target: &TargetAgreement, style: Style) -> String {
     let mut text = String::new();
     for (scenario, difference) in target.differences() {
@@ -64,7 +77,7 @@ pub fn differences(target: &TargetAgreement, style: Style) -> String {
     text
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the others.
 fn some(names: &[&str]) -> String {
     let shown = &names[..names.len().min(NAMES)];
     match names.len() - shown.len() {
@@ -73,7 +86,8 @@ fn some(names: &[&str]) -> String {
     }
 }
 
-/// Kernel and feature group against run, exact, differing, undecided, not applicable.
+/// The table of agreement: a row for each kernel and feature group; the columns run, exact,
+/// differing, undecided, not applicable.
 fn table(targets: &[TargetAgreement], style: Style) -> String {
     let header = ["kernel", "group", "run", "exact", "differing", "undecided", "not applicable"];
     let mut rows = Vec::new();
@@ -89,7 +103,7 @@ fn table(targets: &[TargetAgreement], style: Style) -> String {
     plain_table(&header, rows, 0..2, style)
 }
 
-/// A difference in full: how often, both sides of the smallest scenario, its text.
+/// A difference in full: how often it occurs, both sides of the smallest scenario, and its text.
 fn told(
     scenario: &ScenarioAgreement,
     difference: &Difference,
@@ -111,7 +125,7 @@ fn told(
     text
 }
 
-/// What differs, both sides.
+/// Both sides of a difference.
 pub(super) fn sides(found: &Found, target: &str, style: Style) -> String {
     match found {
         Found::Runs(ran) => rounds(ran, target, style),
@@ -126,7 +140,7 @@ pub(super) fn sides(found: &Found, target: &str, style: Style) -> String {
     }
 }
 
-/// Every differing round, rounds that differ in the same way together; then the pages.
+/// Every differing round, with rounds that differ alike in one entry; then the pages.
 fn rounds(ran: &Ran, target: &str, style: Style) -> String {
     let Some(reference) = &ran.reference else { return String::new() };
     let mut kinds: Vec<(usize, Vec<u32>)> = Vec::new();

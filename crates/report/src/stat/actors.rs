@@ -1,5 +1,5 @@
-//! What the kernel does to the program on its own account, by actor. The figures are the last run's, because
-//! they belong to the machine and not to the program.
+//! The work that the kernel does to the program on its own account, by actor. The figures are those
+//! of the last run, because they belong to the machine and not to the program.
 
 use super::{number, time};
 use crate::style::Style;
@@ -7,7 +7,7 @@ use crate::table::plain_table;
 use needless_watch::actors::Acted;
 use needless_watch::observation::Events;
 
-/// The part of the report.
+/// This part of the report.
 pub(super) fn actors(seen: &[&Events], style: Style) -> String {
     let Some(rows) = seen.last().and_then(|events| events.actors.as_deref()) else {
         return String::new();
@@ -34,7 +34,7 @@ pub(super) fn actors(seen: &[&Events], style: Style) -> String {
     text
 }
 
-/// Whether the program has something of it.
+/// Whether the actor reached the program, by interrupts or by faults.
 fn reached(row: &Acted) -> bool {
     row.interrupts > Some(0) || row.faults_at_most > Some(0)
 }

@@ -1,5 +1,6 @@
-//! The answer: what the kernel's time went to, which memory, whose call, who was interrupted, what to
-//! change. At most [`MOST_LINES`] lines, the longest time first; tables come after it.
+//! The answer: what the kernel's time went to, which memory, whose call, who was interrupted, and
+//! what to change. It has at most [`MOST_LINES`] lines, the longest time first. Tables come after
+//! it.
 
 use super::interrupts::party;
 use super::{number, time};
@@ -13,19 +14,20 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Lines of the answer, the summary above it included.
+/// The largest number of lines of the answer, including the summary above it.
 pub(super) const MOST_LINES: usize = 12;
 
-/// Findings that the answer may have.
+/// The largest number of findings of the answer.
 const MOST_ITEMS: usize = 3;
 
-/// A finding of less than this share of the kernel's time is left to the tables...
+/// A finding with a smaller share of the kernel's time and fewer than [`LEAST_EVENTS`] events is
+/// left to the tables.
 const LEAST_SHARE: f64 = 0.03;
 
-/// ...unless it has this many faults, flushes or interrupts.
+/// A finding with this many faults, flushes or interrupts is named, whatever its share of the time.
 const LEAST_EVENTS: u64 = 100;
 
-/// Pages of a call from which on its protection is one of many pages.
+/// From this many pages of a call on, its protection is one of many pages.
 const MANY_PAGES: u64 = 8;
 
 /// The answer about one run.
@@ -33,13 +35,13 @@ const MANY_PAGES: u64 = 8;
 pub struct Answer {
     /// Findings, the longest time first.
     pub findings: Vec<Item>,
-    /// Faults of the program's start and of its own files.
+    /// Faults of the program's start and on its own files.
     pub start_faults: u64,
-    /// Their time, nanoseconds.
+    /// The time of these faults, in nanoseconds.
     pub start_ns: u64,
-    /// What was needless, in one line.
+    /// The needless things, in one line.
     pub needless: String,
-    /// How much of the kernel's time is explained, in one line; none where that is not known.
+    /// How much of the kernel's time is explained, in one line. `None` if that is not known.
     pub explained: Option<String>,
 }
 
@@ -48,38 +50,39 @@ pub struct Answer {
 pub struct Item {
     /// What happened.
     pub text: String,
-    /// What to change, if anything that is known fits.
+    /// The changes that are known to help.
     pub remedies: Vec<&'static Remedy>,
-    /// What keeping the memory would hold at most, bytes; none where that is no remedy.
+    /// The memory that keeping it would hold at most, in bytes. `None` if keeping it is no remedy.
     pub keeping_bytes: Option<u64>,
-    /// Time of its faults and calls, nanoseconds.
+    /// The time of the finding's faults and calls, in nanoseconds.
     pub time_ns: u64,
-    /// Its share of the kernel's time; none where that is not known or it may wait.
+    /// The finding's share of the kernel's time. `None` if that is not known, or if the calls may
+    /// wait.
     pub share: Option<f64>,
-    /// How many faults there were.
+    /// The number of faults.
     pub faults: u64,
-    /// How many calls there were.
+    /// The number of calls.
     pub calls: u64,
-    /// Flushes that asked other CPUs.
+    /// The number of flushes that interrupted other CPUs.
     pub sent: u64,
-    /// Flushes of the CPU itself alone.
+    /// The number of flushes of the own CPU only.
     pub local: u64,
-    /// How many interrupts came.
+    /// The number of interrupts.
     pub interrupts: u64,
-    /// Runs of kernel threads on other CPUs that drained LRU batches.
+    /// The number of times that kernel threads drained LRU batches on other CPUs.
     pub drains: u64,
 }
 
-/// What a finding is about: a system call at a place, or memory that no call explains.
+/// The subject of a finding: a system call at a place, or memory that no call explains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     /// Calls of one name in one function about one mapping.
     Call { name: String, function: String, mapping: Option<String> },
-    /// Faults upon a mapping with one history.
+    /// Faults on a mapping with one history.
     Memory { since: SinceWhen, mapping: Option<String> },
 }
 
-/// What is added up for a finding.
+/// The sums for a finding.
 #[derive(Default)]
 struct Sum<'a> {
     faults: u64,
@@ -90,7 +93,7 @@ struct Sum<'a> {
     faults_at: BTreeMap<usize, u64>,
     mappings: BTreeMap<usize, u64>,
     taken: Vec<&'a Taken>,
-    /// Calls by name and place: how many, and their time.
+    /// Calls by name and place: their number and their time.
     calls: BTreeMap<(&'a str, Option<usize>), (u64, u64)>,
     calls_ns: u64,
     waits: bool,
@@ -101,7 +104,7 @@ struct Sum<'a> {
     interrupts: u64,
 }
 
-/// Answers for one run; none without events or where CPUs were guarded.
+/// The answer for one run. `None` without events, or if CPUs were guarded.
 pub fn answer(run: &Observation) -> Option<Answer> {
     let events = run.events.as_ref()?;
     let memory = events.memory.as_ref()?;
@@ -114,8 +117,8 @@ pub fn answer(run: &Observation) -> Option<Answer> {
         }
         let raced = row.class == "spurious" && row.since == SinceWhen::There;
         let unread = row.taken.is_some_and(|at| memory.taken[at].how == How::NoReadahead);
-        // A race is about the memory that the others faulted on; and of a file that does not fit the first
-        // read is not what matters.
+        // A race is about the memory that the other faults were on. For a file that does not fit
+        // into memory, the first read is not what matters.
         let subject = match () {
             () if raced => raced_subject(row, memory),
             () if unread => evicted_subject(row, memory),
@@ -172,7 +175,7 @@ pub fn answer(run: &Observation) -> Option<Answer> {
 }
 
 impl Item {
-    /// Whether it took a part of this time, or happened often.
+    /// Whether the finding took a large enough share of this time, or happened often enough.
     fn matters(&self, kernel_ns: u64) -> bool {
         let events = self.faults.max(self.sent + self.local).max(self.interrupts).max(self.drains);
         let share = self.time_ns as f64 / kernel_ns.max(1) as f64;
@@ -184,7 +187,8 @@ fn base(call: &str) -> &str {
     call.split('(').next().unwrap_or(call)
 }
 
-/// A call without what is there and back: a protection.
+/// The call's name. For a protection, its arguments are left out, so that the change to and the
+/// change back are one kind.
 fn kind(call: &str) -> &str {
     if base(call).ends_with("mprotect") { base(call) } else { call }
 }
@@ -197,7 +201,7 @@ fn subject_of_call(
 ) -> Subject {
     let function = frame_of_user(site, memory).map(|(frame, _)| frame.function.clone());
     let mapping = mapping.map(|mapping| mapping_name(mapping, memory));
-    // The heap and the mapping that is made are not among the arguments.
+    // The arguments of these calls do not name the heap, or the mapping that is made.
     let about = if matches!(base(call), "brk" | "mmap") { None } else { mapping };
     Subject::Call {
         name: kind(call).to_owned(),
@@ -214,7 +218,7 @@ fn subject_of_faults(row: &FaultsOf, memory: &Attribution) -> Subject {
     Subject::Memory { since: row.since, mapping }
 }
 
-/// The subject of most other faults upon the mapping.
+/// The subject of most other faults on the mapping.
 fn raced_subject(row: &FaultsOf, memory: &Attribution) -> Option<Subject> {
     let others = memory.faults.iter();
     let others = others.filter(|other| other.mapping == row.mapping && other.class != row.class);
@@ -222,7 +226,7 @@ fn raced_subject(row: &FaultsOf, memory: &Attribution) -> Option<Subject> {
     Some(subject_of_faults(most, memory))
 }
 
-/// The subject of faults upon pages of the mapping that had been there and were taken away.
+/// The subject of faults on pages of the mapping that had been there and were taken away.
 fn evicted_subject(row: &FaultsOf, memory: &Attribution) -> Option<Subject> {
     let evicted = |other: &&FaultsOf| {
         let paged_out = other.taken.is_some_and(|at| memory.taken[at].how == How::PagedOut);
@@ -246,7 +250,7 @@ pub(super) fn mapping_name(at: usize, memory: &Attribution) -> String {
     }
 }
 
-/// `1048576` as `1.0 MiB`.
+/// A size in words: `1048576` is `1.0 MiB`.
 pub(super) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} bytes"),
@@ -263,16 +267,16 @@ fn frame_of_user(site: Option<usize>, memory: &Attribution) -> Option<(&Frame, O
     Some((stack.get(at)?, at.checked_sub(1).and_then(|at| stack.get(at))))
 }
 
-/// A name without what the C library puts before its own.
+/// The name without the prefixes of the C library.
 fn plain(name: &str) -> &str {
     let name = name.strip_prefix("__GI_").unwrap_or(name);
     let name = name.strip_prefix("__libc_").unwrap_or(name).trim_start_matches('_');
-    // Versions of one function for processors: memset_avx2_unaligned_erms.
+    // One function has versions for processors: memset_avx2_unaligned_erms.
     let versions = ["_avx", "_evex", "_sse", "_erms"];
     versions.iter().fold(name, |name, version| name.split(version).next().unwrap_or(name))
 }
 
-/// Where a call is made, or a fault taken: function, file and line.
+/// The place of a call or a fault: function, file and line.
 pub(super) fn place(site: Option<usize>, call: &str, memory: &Attribution) -> Option<String> {
     let (frame, through) = frame_of_user(site, memory)?;
     let wraps = |name: &&str| call.is_empty() || name.trim_end_matches("64") != call;
@@ -327,7 +331,7 @@ fn item(
     }
 }
 
-/// The most frequent of some numbered things, if it has more than half.
+/// The most frequent of some numbered things, if it makes up more than half.
 fn most(counts: &BTreeMap<usize, u64>) -> Option<usize> {
     let all: u64 = counts.values().sum();
     counts.iter().find(|(_, count)| 2 * **count > all).map(|(at, _)| *at)
@@ -387,7 +391,7 @@ fn faults_text(subject: &Subject, sum: &Sum<'_>, memory: &Attribution) -> String
     format!("{text} {history}")
 }
 
-/// The mapping of most faults, in short where the call that takes its pages made it, too.
+/// The mapping of most faults. It is in short form if the call that takes its pages also made it.
 fn mappings(sum: &Sum<'_>, memory: &Attribution) -> String {
     let most = sum.mappings.iter().max_by_key(|(_, faults)| **faults);
     let Some((at, _)) = most else { return "unknown memory".to_owned() };
@@ -481,7 +485,7 @@ fn calls_text(
     }
 }
 
-/// Who was interrupted by an item's flushes.
+/// The tasks that an item's flushes interrupted.
 fn victims(sum: &Sum<'_>, events: &Events) -> String {
     let named = |cause: &str| sum.calls.keys().any(|(call, _)| *call == cause);
     let rows = events.interrupts.iter().flatten();
@@ -502,7 +506,7 @@ fn victims(sum: &Sum<'_>, events: &Events) -> String {
     }
 }
 
-/// What kernel threads were made to do on other CPUs.
+/// The work that kernel threads had to do on other CPUs.
 fn drains(calls: &BTreeMap<(&str, Option<usize>), (u64, u64)>, events: &Events) -> u64 {
     let named = |cause: &str| calls.keys().any(|(call, _)| *call == cause);
     let drains = events.interrupts.iter().flatten();
@@ -530,7 +534,7 @@ fn situations(subject: &Subject, sum: &Sum<'_>, events: &Events) -> Vec<Situatio
             How::Writeback => Some(Situation::Writeback),
             How::NoReadahead => Some(Situation::NoReadahead),
         });
-        // Large pieces of new memory each time: that is what populate and huge pages are for.
+        // For large pieces of new memory each time, populate and huge pages help.
         let large = taken.pages / taken.calls.max(1) >= 256;
         if large && taken.how == How::Unmapped && mostly("first touch") {
             found.push(Situation::NewMemory);
@@ -566,7 +570,7 @@ fn situations(subject: &Subject, sum: &Sum<'_>, events: &Events) -> Vec<Situatio
     found
 }
 
-/// Whether the C library lowered the program break, or the program itself.
+/// Whether the C library lowered the program break, or the program did so itself.
 fn of_brk(taken: &Taken, events: &Events) -> Option<Situation> {
     let memory = events.memory.as_ref()?;
     let stack = memory.sites.get(taken.site?)?;
@@ -655,7 +659,7 @@ pub(super) fn lines(answer: &Answer, summary: &str, style: Style) -> String {
     let room = MOST_LINES.saturating_sub(summary.lines().count() + last.lines().count());
     let mut body: Vec<String> = Vec::new();
     for (at, item) in findings.iter().enumerate() {
-        // In fewer words, which JSON has all, rather than not at all.
+        // The text is shortened rather than left out; JSON has all of it.
         let long = one(at + 1, item, Remedies::Whole, style);
         let short = one(at + 1, item, Remedies::Change, style);
         let none = one(at + 1, item, Remedies::None, style);
@@ -669,7 +673,7 @@ pub(super) fn lines(answer: &Answer, summary: &str, style: Style) -> String {
     format!("{summary}{}\n{last}", body.join("\n"))
 }
 
-/// How much of a finding's remedy is printed.
+/// The part of a finding's remedy that is printed.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Remedies {
     Whole,

@@ -1,5 +1,6 @@
-//! Two results of `needless stat`, before and after a change: what differs in their machines first, then
-//! what went and what came, per operation if asked, with the significance that several runs give.
+//! Compares two results of `needless stat`, before and after a change. First come the differences
+//! of their machines, then the figures that went and came, per operation if asked, with the
+//! significance that several runs give.
 
 use super::{number, time};
 use crate::style::Style;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of each side from which on a difference is tested.
+/// From this number of runs of each side on, a difference is tested.
 const LEAST_RUNS: usize = 4;
 
 /// A saved result of `stat`.
@@ -18,16 +19,16 @@ const LEAST_RUNS: usize = 4;
 pub struct SavedStat {
     subject: String,
     environment: BTreeMap<String, String>,
-    /// Figures of each run by what they count.
+    /// The figures of each run, by what they count.
     runs: Vec<BTreeMap<Figure, u64>>,
 }
 
 /// What a figure counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Figure {
-    /// Time, faults, calls, flushes or interrupts.
+    /// The kind: time, faults, calls, flushes or interrupts.
     pub kind: Kind,
-    /// Of what.
+    /// The thing that is counted.
     pub name: String,
 }
 
@@ -39,7 +40,7 @@ pub enum Kind {
     TimeNs,
     /// A number of faults.
     Faults,
-    /// System calls.
+    /// A number of system calls.
     Calls,
     /// A number of flushes.
     Flushes,
@@ -50,34 +51,35 @@ pub enum Kind {
 /// One figure on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// What it counts.
+    /// What the figure counts.
     #[serde(flatten)]
     pub figure: Figure,
-    /// The median before, per operation.
+    /// The median before the change, per operation.
     pub before: f64,
-    /// The median after.
+    /// The median after the change, per operation.
     pub after: f64,
-    /// Whether a Mann-Whitney test tells the two apart (5 %); none with fewer than four runs of each.
+    /// Whether a Mann-Whitney test tells the two apart (5 %). `None` with fewer than four runs of
+    /// each.
     pub significant: Option<bool>,
 }
 
-/// How two results differ.
+/// The differences of two results.
 #[derive(Clone, Debug, Serialize)]
 pub struct StatDifferences {
-    /// What was watched.
+    /// The command, or what else was watched.
     pub subjects: [String; 2],
-    /// Runs of each.
+    /// The number of runs of each side.
     pub runs: [usize; 2],
-    /// By what the figures are divided.
+    /// The number of operations that figures are divided by.
     pub per: u64,
-    /// What differs in the machines: name, before, after.
+    /// The differences of the machines: name, before, after.
     pub environment: Vec<(String, Option<String>, Option<String>)>,
-    /// Figures that differ, the largest change of each kind first.
+    /// The figures that differ, the largest change of each kind first.
     pub figures: Vec<Compared>,
 }
 
 impl SavedStat {
-    /// Reads what `needless stat --format json` printed; none if the text is something else.
+    /// Reads what `needless stat --format json` printed. `None` if the text is something else.
     pub fn read(text: &str) -> Option<SavedStat> {
         let document: Value = serde_json::from_str(text).ok()?;
         let version = document["schema_version"].as_u64()? == u64::from(SCHEMA_VERSION);
@@ -135,7 +137,7 @@ fn figures(run: &Value) -> BTreeMap<Figure, u64> {
     figures
 }
 
-/// A mapping without what differs from run to run.
+/// The mapping's name without what differs from run to run.
 fn mapping(row: &Value) -> String {
     match (row["name"].as_str(), row["bytes"].as_u64()) {
         (Some(name), Some(bytes)) => format!("{name} of {}", super::answer::bytes(bytes)),
@@ -144,7 +146,7 @@ fn mapping(row: &Value) -> String {
     }
 }
 
-/// How two results differ, per so many operations.
+/// The differences of two results, per this many operations.
 pub fn stat_differences(before: &SavedStat, after: &SavedStat, per: u64) -> StatDifferences {
     let names: BTreeSet<&String> =
         before.environment.keys().chain(after.environment.keys()).collect();
@@ -190,8 +192,8 @@ fn middle(values: &[u64]) -> f64 {
     }
 }
 
-/// A Mann-Whitney test with the normal approximation, corrected for ties and continuity (H. B. Mann, D. R. Whitney,
-/// 1947): whether the two differ at 5 %; none with too few runs.
+/// Whether the two differ at 5 %. This is a Mann-Whitney test with the normal approximation,
+/// corrected for ties and continuity (H. B. Mann, D. R. Whitney, 1947). `None` with too few runs.
 fn differ(before: &[u64], after: &[u64]) -> Option<bool> {
     let (first, second) = (before.len(), after.len());
     if first < LEAST_RUNS || second < LEAST_RUNS {
@@ -219,12 +221,12 @@ fn differ(before: &[u64], after: &[u64]) -> Option<bool> {
     Some(z > 1.96)
 }
 
-/// As JSON.
+/// The differences as JSON.
 pub fn stat_document(differences: &StatDifferences, names: [&str; 2]) -> Value {
     json!({ "schema_version": SCHEMA_VERSION, "files": names, "differences": differences })
 }
 
-/// As text.
+/// The differences as text.
 pub fn stat_text(differences: &StatDifferences, names: [&str; 2], style: Style) -> String {
     let StatDifferences { subjects, runs, per, environment, figures } = differences;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What reached CPUs that were to be left alone.
+//! Disturbances that reached CPUs that nothing should disturb.
 
 use super::interrupts::party;
 use super::{Stat, number, time};
@@ -7,7 +7,7 @@ use crate::table::plain_table;
 use needless_watch::fold::{Asked, How};
 use needless_watch::guarded::{Came, Disturbed, Guarded};
 
-/// Disturbances that the text shows.
+/// The largest number of disturbances that the text shows.
 const MOST_ROWS: usize = 40;
 
 /// Whether CPUs were guarded.
@@ -15,7 +15,7 @@ pub(super) fn is_guard(stat: &Stat<'_>) -> bool {
     stat.runs.iter().any(|run| run.events.as_ref().is_some_and(|events| events.guard.is_some()))
 }
 
-/// The part of the report: the last run's.
+/// This part of the report, for the last run.
 pub(super) fn guard(stat: &Stat<'_>, style: Style) -> Vec<String> {
     let events = stat.runs.last().and_then(|run| run.events.as_ref());
     let Some(events) = events else { return Vec::new() };
@@ -98,7 +98,7 @@ fn causes(guard: &Guarded, style: Style) -> String {
     text
 }
 
-/// One by one: all, or those that break the guard.
+/// Single disturbances: all, or those that break the guard.
 fn in_order(guard: &Guarded, breaks: Option<&[Asked]>, style: Style) -> String {
     let listed = |disturbed: &&Disturbed| {
         breaks.is_none_or(|breaks| breaks.iter().any(|asked| asked.slug() == disturbed.cause))

@@ -1,5 +1,5 @@
-//! Who interrupts whom, what for, and the kernel's own count. Threads differ from run to run, so all of this
-//! is the last run's.
+//! Who interrupts whom and why, and the kernel's own count. Threads differ from run to run, so all
+//! of this is about the last run.
 
 use super::{Stat, number, time};
 use crate::style::{Style, count};
@@ -7,17 +7,17 @@ use crate::table::plain_table;
 use needless_watch::interrupts::{Held, Line};
 use needless_watch::observation::{Events, Interrupts, Joined, Party};
 
-/// By what the senders are known, and the kernel's own count.
+/// How the senders are known, and the kernel's own count.
 pub(super) fn told_apart(events: &Events, style: Style) -> String {
     let joined = events.joined.filter(|joined| *joined != Joined::default());
     joined.map(|joined| senders(&joined, style)).unwrap_or_default()
         + &held(events.counted_interrupts.as_deref().unwrap_or_default(), "", style)
 }
 
-/// Rows that the text shows.
+/// The largest number of rows that the text shows.
 const MOST_ROWS: usize = 12;
 
-/// The part of the report.
+/// This part of the report.
 pub(super) fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> String {
     let Some(events) = seen.last() else { return String::new() };
     let last = if seen.len() > 1 { " (last run)" } else { "" };
@@ -36,13 +36,14 @@ pub(super) fn interrupts(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Str
             text += &events.joined.map(|joined| senders(&joined, style)).unwrap_or_default();
         }
     }
-    // Without a difference nobody needs the kernel's own count.
+    // If there is no difference, nobody needs the kernel's own count.
     let differ = |held: &&Held| stat.verbose || held.agrees == Some(false);
     let counted = events.counted_interrupts.iter().flatten().filter(differ).cloned();
     text + &held(&counted.collect::<Vec<_>>(), last, style)
 }
 
-pub(super) fn party(party: &Party) -> String {
+/// Who it is: a thread with its process, or a part of the kernel.
+pub(crate) fn party(party: &Party) -> String {
     let kind = if party.kernel_thread { "kernel thread " } else { "" };
     match (party.tid, party.pid) {
         (Some(tid), Some(pid)) if tid != pid => format!("{} ({pid}, thread {tid})", party.name),
@@ -52,7 +53,7 @@ pub(super) fn party(party: &Party) -> String {
 }
 
 /// Protections of single pages that are changed to and fro. Processes differ from run to run, so
-/// they are the last run's.
+/// these are from the last run.
 pub(super) fn toggles(seen: &[&Events], style: Style) -> String {
     let rows = seen.last().and_then(|events| events.toggled.as_deref()).unwrap_or_default();
     let mut text = String::new();
@@ -76,7 +77,7 @@ pub(super) fn toggles(seen: &[&Events], style: Style) -> String {
     text
 }
 
-/// Adds rows up by what `key` tells of them, the most frequent first.
+/// Sums of rows with the same `key`, the most frequent first.
 fn summed<const N: usize>(
     rows: &[Interrupts],
     key: impl Fn(&Interrupts) -> Vec<String>,
@@ -101,7 +102,7 @@ fn more(rows: usize) -> String {
     }
 }
 
-/// What CPUs were asked for, and what made somebody ask.
+/// The requests to CPUs, and what caused them.
 fn causes(rows: &[Interrupts], last: &str, style: Style) -> String {
     let key = |row: &Interrupts| {
         let function = row.function.clone().unwrap_or_else(|| "-".to_owned());
@@ -122,7 +123,7 @@ fn causes(rows: &[Interrupts], last: &str, style: Style) -> String {
     text + &style.dim(style.wrap(how, 2)) + "\n"
 }
 
-/// What keeps away that for which there is no other verdict, which names its remedy.
+/// Remedies for interrupts for which no other verdict names one.
 fn remedies(rows: &[Interrupts], style: Style) -> String {
     let mut told: Vec<(&str, &str)> = Vec::new();
     let mut text = String::new();
@@ -176,7 +177,7 @@ fn prices(events: &Events, stat: &Stat<'_>) -> String {
     }
 }
 
-/// By what the senders are known, and of what share.
+/// How the senders are known, and for what share.
 fn senders(joined: &Joined, style: Style) -> String {
     let Joined { by_pointer, by_rule, by_guess, unknown } = *joined;
     let all = by_pointer + by_rule + by_guess + unknown;
@@ -209,7 +210,7 @@ fn held(held: &[Held], last: &str, style: Style) -> String {
     text
 }
 
-/// Why lines of a CPU differ from what was seen, or may: each reason once.
+/// Why lines of a CPU differ from what was seen, or may differ. Each reason is given once.
 fn reasons<'a>(of_cpu: impl Iterator<Item = &'a Held>) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for held in of_cpu {

@@ -1,4 +1,5 @@
-//! Tables about memory: faults by mapping and history, calls by site, and any figure by a part of its key.
+//! Tables about memory: faults by mapping and history, calls by site, and any figure by a part of
+//! its key.
 
 use super::answer::{bytes, frame_name, mapping_name, place};
 use super::{number, time};
@@ -9,10 +10,10 @@ use needless_watch::observation::Events;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Rows that a table shows.
+/// The largest number of rows that a table shows.
 const MOST_ROWS: usize = 8;
 
-/// By what faults and calls are added up.
+/// The part of the key by which faults and calls are summed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// The mapping.
@@ -27,7 +28,7 @@ pub enum By {
     Call,
 }
 
-/// The part of the report.
+/// This part of the report.
 pub(super) fn memory(events: &Events, last: &str, style: Style) -> String {
     let Some(memory) = &events.memory else { return String::new() };
     faults(memory, last, style) + &taken(memory, last, style) + &calls(memory, last, style)
@@ -43,7 +44,7 @@ struct Figures {
     interrupts: u64,
 }
 
-/// Faults and calls added up by one part of their key.
+/// Faults and calls, summed by one part of their key.
 pub(super) fn by(events: &Events, by: By, last: &str, style: Style) -> String {
     let Some(memory) = &events.memory else { return String::new() };
     let mut sums: BTreeMap<String, Figures> = BTreeMap::new();
@@ -118,7 +119,7 @@ pub(super) fn by(events: &Events, by: By, last: &str, style: Style) -> String {
     plain_table(&header, cells.collect(), 0..1, style) + "\n"
 }
 
-/// What the start and the end of programs have in common.
+/// The title for the common work at the start and the end of programs.
 pub(super) const START: &str = "start and end of programs";
 
 fn since(since: SinceWhen) -> &'static str {
@@ -184,7 +185,7 @@ fn faults(memory: &Attribution, last: &str, style: Style) -> String {
     format!("{table}\n{}\n", more(rows.len()))
 }
 
-/// What keeping memory would cost beside what giving it back costs.
+/// The cost of keeping memory, next to the cost of giving it back.
 fn taken(memory: &Attribution, last: &str, style: Style) -> String {
     let touched = |row: &&needless_watch::attribution::Taken| {
         row.faults + row.back_without_fault > 0 && row.how != How::NoReadahead

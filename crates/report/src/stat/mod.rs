@@ -1,4 +1,5 @@
-//! The report of `needless stat`, as text. The figures of several runs are medians with their range.
+//! The report of `needless stat`, as text. The figures of several runs are medians with their
+//! range.
 
 mod actors;
 mod answer;
@@ -8,12 +9,14 @@ mod interrupts;
 mod memory;
 mod openmetrics;
 
+pub(crate) use answer::answer;
 pub use compare::{SavedStat, stat_differences, stat_document, stat_text};
+pub(crate) use interrupts::party;
 pub use memory::By;
 pub use openmetrics::openmetrics;
 
 use crate::stats::median;
-use crate::style::{Style, count};
+use crate::style::{Style, count, number};
 use crate::table::plain_table;
 use needless_watch::fold::Asked;
 use needless_watch::observation::{Counted, Events, Faults, Finding};
@@ -21,7 +24,7 @@ use needless_watch::{Missing, Observation};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What was watched, once or several times.
+/// The observations of a command or of something else, from one or several runs.
 pub struct Stat<'a> {
     /// The command, or what else was watched.
     pub subject: &'a str,
@@ -29,13 +32,13 @@ pub struct Stat<'a> {
     pub runs: &'a [Observation],
     /// The machine.
     pub environment: &'a BTreeMap<String, String>,
-    /// Whether the text tells what the kernel does of its own accord, by who does it.
+    /// Whether the text shows what the kernel does of its own accord, by actor.
     pub by_actor: bool,
     /// Whether the text has rules, start-up classes and cross-checks.
     pub verbose: bool,
-    /// By what figures are added up in one table in place of the others.
+    /// The part of the key by which figures are summed in one table, which replaces the others.
     pub by: Option<By>,
-    /// What breaks a guard, if only some causes do: the text lists these one by one.
+    /// The causes that break a guard, if not all do. The text lists their disturbances one by one.
     pub breaks: Option<&'a [Asked]>,
 }
 
@@ -63,15 +66,20 @@ pub fn json(stat: &Stat<'_>) -> Value {
 /// A run with its answer.
 fn run(run: &Observation) -> Value {
     let mut value = json!(run);
-    value["answer"] = json!(answer::answer(run));
+    value["answer"] = json!(answer(run));
     value
 }
 
 /// The report as text.
 pub fn text(stat: &Stat<'_>, style: Style) -> String {
+    parts(stat, style).join("\n")
+}
+
+/// The parts of the text: the answer, or what was watched, then the tables.
+pub(crate) fn parts(stat: &Stat<'_>, style: Style) -> Vec<String> {
     let seen: Vec<&Events> = stat.runs.iter().filter_map(|run| run.events.as_ref()).collect();
     let summary = summary(stat, style);
-    let answer = stat.runs.last().and_then(answer::answer);
+    let answer = stat.runs.last().and_then(answer);
     let mut parts = vec![match &answer {
         Some(answer) => answer::lines(answer, &summary, style),
         None => summary,
@@ -108,7 +116,7 @@ pub fn text(stat: &Stat<'_>, style: Style) -> String {
     parts.push(missing(stat, style));
     parts.extend(watching(&seen, stat, style));
     parts.retain(|part| !part.is_empty());
-    parts.join("\n")
+    parts
 }
 
 fn summary(stat: &Stat<'_>, style: Style) -> String {
@@ -140,7 +148,7 @@ fn usages(runs: &[Observation]) -> impl Iterator<Item = needless_watch::counters
     runs.iter().filter_map(|run| run.usage)
 }
 
-/// Rows of several runs put together: the figures of each, zero in a run without the row.
+/// Rows of several runs put together. A run without the row counts as zero in its figures.
 fn together<K: Clone + PartialEq, const N: usize>(
     runs: impl Iterator<Item = Vec<(K, [u64; N])>>,
 ) -> Vec<(K, [Vec<u64>; N])> {
@@ -253,7 +261,7 @@ fn waited_for(seen: &[&Events], style: Style) -> String {
     format!("\n{table}\n")
 }
 
-/// How many faults the kernel counted, which is known without events.
+/// The number of faults that the kernel counted, which is known without events.
 fn counted(stat: &Stat<'_>, what: &str) -> String {
     let counted: Vec<u64> = usages(stat.runs).map(|u| u.minor_faults + u.major_faults).collect();
     if counted.is_empty() {
@@ -276,7 +284,7 @@ fn flushes(seen: &[&Events], verbose: bool, style: Style) -> String {
         let figures = |row: &needless_watch::observation::Flushes| {
             [row.sent, row.interrupts, row.local, row.full, row.pages]
         };
-        // One row for what every command has.
+        // One row for the work that every command has.
         let cause = |row: &needless_watch::observation::Flushes| match row.of_start_or_end {
             true if !verbose => memory::START.to_owned(),
             _ => row.cause.clone(),
@@ -316,13 +324,13 @@ fn flushes(seen: &[&Events], verbose: bool, style: Style) -> String {
     if verbose { table + &style.dim(style.wrap(how, 2)) + "\n" } else { table }
 }
 
-/// A C++ function's name without parameters and template arguments, which JSON has.
+/// A C++ function's name without parameters and template arguments. JSON has the full name.
 fn brief(name: &str) -> String {
     let (mut text, mut depth) = (String::new(), 0_u32);
     for (at, letter) in name.char_indices() {
         match letter {
             '<' if at > 0 && !name[..at].ends_with("operator") => depth += 1,
-            // Not a Go method's receiver: `runtime.(*pageAlloc).scavenge`.
+            // A receiver of a Go method is not such a list: `runtime.(*pageAlloc).scavenge`.
             '(' if at > 0 && !name[..at].ends_with('.') => depth += 1,
             '>' | ')' if depth > 0 => depth -= 1,
             _ if depth == 0 => text.push(letter),
@@ -403,7 +411,7 @@ fn counters(stat: &Stat<'_>, style: Style) -> String {
 }
 
 fn missing(stat: &Stat<'_>, style: Style) -> String {
-    // What is lacking, with the reasons and what helps.
+    // What is missing, with the reasons and the remedies.
     let mut lines: Vec<(&str, Vec<String>, Option<&str>)> = Vec::new();
     for Missing { what, why, lacks, remedy } in stat.runs.iter().flat_map(|run| &run.missing) {
         let why = format!("{what}: {why}");
@@ -447,7 +455,7 @@ fn watching(seen: &[&Events], stat: &Stat<'_>, style: Style) -> Option<String> {
     Some(text)
 }
 
-/// What the kernel counted and no record told.
+/// Events that the kernel counted and no record showed.
 fn unaccounted(counted: &Counted) -> Option<String> {
     let unseen = |all: Option<u64>, seen: Option<u64>, noun| {
         let (all, seen) = all.zip(seen)?;
@@ -472,21 +480,8 @@ fn spread(values: &[u64], show: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// `1234567` as `1,234,567`.
-fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Nanoseconds with the unit that fits.
-fn time(ns: u64) -> String {
+pub(crate) fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{:.2} us", ns as f64 / 1e3),

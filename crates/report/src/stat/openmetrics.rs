@@ -1,9 +1,9 @@
-//! The report of `needless stat` as OpenMetrics: one sample, of as many seconds as were watched.
+//! The report of `needless stat` as OpenMetrics: one sample, of the whole time that was watched.
 //!
-//! Counters are those of the sample: they begin at 0 with it. What is not visible has no family,
-//! and `needless_not_visible` has what is missing; a family that is there has every figure.
-//! Families do not depend on what was found, but labels do: threads are not among them, whose
-//! numbers would be new ones in each sample.
+//! Counters begin at 0 with the sample. Figures that are not visible have no family, and
+//! `needless_not_visible` names what is missing. A family that is there has every figure. Families
+//! do not depend on what was found, but labels do. Threads are not among the labels, because their
+//! numbers would be new in each sample.
 
 use super::Stat;
 use needless_watch::Observation;
@@ -12,7 +12,7 @@ use needless_watch::observation::{Events, Faults, Finding, Interrupts, WaitedFor
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write};
 
-/// What a family's figures are.
+/// The kind of a family's figures.
 #[derive(Copy, Clone)]
 enum Kind {
     Counter,
@@ -36,7 +36,7 @@ const fn seconds(name: &'static str, kind: Kind, help: &'static str) -> Family {
     Family { name, kind, unit: "seconds", help }
 }
 
-/// All of them, in the order of the report: docs/stat.md has the same table.
+/// All families, in the order of the report. docs/stat.md has the same table.
 macro_rules! families {
     ($($id:ident = $make:ident($name:literal, $kind:ident, $help:literal);)*) => {
         $(const $id: Family = $make(concat!("needless_", $name), Kind::$kind, $help);)*
@@ -79,17 +79,17 @@ families! {
     READER = seconds("reader_seconds", Counter, "CPU time of the reader.");
 }
 
-/// Labels of a sample.
+/// The labels of a sample.
 type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
 
-/// A report under way.
+/// A report that is being written.
 #[derive(Default)]
 struct Page {
     text: String,
 }
 
 impl Page {
-    /// A family's samples; none at all where the family is not visible.
+    /// A family's samples. There are none if the family is not visible.
     fn write(&mut self, family: &Family, samples: impl FnOnce(&mut Samples<'_>) -> fmt::Result) {
         let Family { name, kind, unit, help } = *family;
         let kind_name = match kind {
@@ -283,7 +283,7 @@ fn flushes(page: &mut Page, events: &Events) {
     }
 }
 
-/// What several threads did.
+/// The sum over several threads.
 #[derive(Default)]
 struct Sum {
     interrupts: u64,
@@ -291,7 +291,7 @@ struct Sum {
     lost_ns: Option<u64>,
 }
 
-/// Without the threads: `asked` and `cause`, and the kind of the sender.
+/// The labels without threads: `asked` and `cause`, and the kind of the sender.
 fn interrupts(page: &mut Page, rows: &[Interrupts]) {
     let mut sums: BTreeMap<(&str, &str, &str), Sum> = BTreeMap::new();
     for row in rows {

@@ -6,45 +6,57 @@ use super::{
 use crate::style::count;
 use needless_model::counters::Counter;
 use needless_model::property::Property;
-use needless_scenario::study::{Answer, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template};
+use needless_scenario::study::{
+    Answer, Given, Matrix, MatrixColumn, MatrixRow, Piece, RunOf, Template,
+};
 use std::collections::BTreeMap;
 
-/// Kernel rows are named one by one if their names take no more columns; more are counted.
+/// Kernel rows are named one by one if their names fit into this many columns. Otherwise they are
+/// counted.
 const NAMED_COLUMNS: usize = 48;
+
+/// The last question. A study that answers it says itself what it assumes; the stated figures that
+/// it uses follow.
+const ASSUMED: &str = "What is assumed";
+
+/// What is assumed if nothing is stated.
+const NOTHING_STATED: &str = "no price: every figure is counted, measured, published or computed";
 
 /// A sentence of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
-    /// The question.
+    /// The question that it answers.
     pub question: String,
-    /// The answer; or why there is none here.
+    /// The answer, or the reason why there is none here.
     pub text: Result<String, String>,
-    /// What contradicts it: how many relations, targets and checks of which part fail.
+    /// What contradicts the answer: for a part, the number of relations, targets and checks that
+    /// fail.
     pub but: Vec<String>,
 }
 
 /// A table of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixResult {
-    /// What it shows.
+    /// What the table shows.
     pub text: String,
-    /// The columns' headings; that of the rows' names is empty.
+    /// The columns' headings. The heading of the rows' names is empty.
     pub header: Vec<String>,
-    /// The rows.
+    /// The cells, row by row.
     pub rows: Vec<Vec<String>>,
-    /// Whether cells are a model's and a real kernel's.
+    /// Whether cells are pairs: a model's figure and a real kernel's.
     pub pairs: bool,
 }
 
 impl Studied {
-    /// The sentences of the parts that ran, then what was assumed.
+    /// The sentences of the parts that ran, then the assumptions.
     pub fn answers(&self) -> Vec<Sentence> {
         let ran = |answer: &&Answer| {
             let named = answer.text.parts().chain(answer.of.iter().map(String::as_str));
             named.into_iter().all(|name| self.part(name).is_some())
         };
-        let sentences = self.study.answers.iter().filter(ran).map(|answer| self.sentence(answer));
-        let assumed = if self.study.answers.is_empty() { None } else { self.assumed() };
+        let others = self.study.answers.iter().filter(|answer| answer.question != ASSUMED);
+        let sentences = others.filter(ran).map(|answer| self.sentence(answer));
+        let assumed = (!self.study.answers.is_empty()).then(|| self.assumed());
         sentences.chain(assumed).collect()
     }
 
@@ -74,8 +86,8 @@ impl Studied {
         }
     }
 
-    /// A template with its figures, `?` for those without a value and the first reason after it; or
-    /// the reason, if no figure has a value.
+    /// A template with its figures. A figure without a value is `?`, and the first reason follows
+    /// the text. If no figure has a value, the result is the reason.
     fn filled(&self, template: &Template) -> Result<String, String> {
         let (mut text, mut had, mut reason) = (String::new(), 0, None);
         for piece in &template.0 {
@@ -123,30 +135,50 @@ impl Studied {
         }
     }
 
-    /// What was stated and used, with the range in which every conclusion holds that it can move.
-    fn assumed(&self) -> Option<Sentence> {
-        let stated = self.study.given.iter().filter(|given| given.stated.is_some());
-        let used = |name: &str| {
-            let figures = self.parts.iter().flat_map(|part| &part.figures);
-            figures.into_iter().any(|figure| figure.name == name)
-        };
-        let own = stated.filter(|given| !["size", "live_size"].contains(&given.name.as_str()));
-        let listed: Vec<String> = own
-            .filter(|given| used(&given.name))
-            .map(|given| {
-                let unit = if given.unit.is_empty() { "" } else { " " };
-                let range = self.range(&given.name);
-                format!("{} {}{unit}{}{range}", given.name, number(given.value), given.unit)
-            })
-            .collect();
-        let text = match listed.is_empty() {
-            true => "no price: every figure is counted, measured, published or computed".to_owned(),
-            false => format!("{}; every conclusion holds in these ranges", listed.join(", ")),
-        };
-        Some(Sentence { question: "What is assumed".to_owned(), text: Ok(text), but: Vec::new() })
+    /// What was assumed: the study's own sentence, then the stated figures.
+    fn assumed(&self) -> Sentence {
+        let own = self.study.answers.iter().find(|answer| answer.question == ASSUMED);
+        let own = own.map(|answer| self.sentence(answer));
+        match (own, self.stated()) {
+            (Some(own), None) => own,
+            (Some(own), Some(stated)) => {
+                Sentence { text: own.text.map(|text| format!("{text} {stated}")), ..own }
+            }
+            (None, stated) => Sentence {
+                question: ASSUMED.to_owned(),
+                text: Ok(stated.unwrap_or_else(|| NOTHING_STATED.to_owned())),
+                but: Vec::new(),
+            },
+        }
     }
 
-    /// ` (91 to 500)`: the range in which all relations hold that say how far the figure may move.
+    /// The stated figures that were used, with the range in which every conclusion holds. `None` if
+    /// none was used.
+    fn stated(&self) -> Option<String> {
+        let used = self.study.given.iter().filter(|given| self.is_assumption(given));
+        let used: Vec<(&Given, String)> =
+            used.map(|given| (given, self.range(&given.name))).collect();
+        let figure = |(given, range): &(&Given, String)| {
+            let unit = if given.unit.is_empty() { "" } else { " " };
+            format!("{} {}{unit}{}{range}", given.name, number(given.value), given.unit)
+        };
+        let figures: Vec<String> = used.iter().map(figure).collect();
+        let ranges = match used.iter().all(|(_, range)| range.is_empty()) {
+            true => "no relation asks how far they may move",
+            false => "every conclusion holds in these ranges",
+        };
+        (!figures.is_empty()).then(|| format!("{}; {ranges}", figures.join(", ")))
+    }
+
+    /// Whether a figure was stated and a part uses it. The study's size is no assumption.
+    fn is_assumption(&self, given: &Given) -> bool {
+        let mut figures = self.parts.iter().flat_map(|part| &part.figures);
+        given.stated.is_some()
+            && !["size", "live_size"].contains(&given.name.as_str())
+            && figures.any(|figure| figure.name == given.name)
+    }
+
+    /// The range in which all relations hold that say how far the figure may move: ` (91 to 500)`.
     fn range(&self, name: &str) -> String {
         let relations = self.parts.iter().flat_map(|part| &part.relations);
         let margins: Vec<&Margin> = relations
@@ -164,7 +196,7 @@ impl Studied {
         }
     }
 
-    /// Whether all parts ran that a table names.
+    /// Whether all parts that a table names ran.
     fn shown(&self, matrix: &Matrix) -> bool {
         let runs = matrix.columns.iter().filter_map(|column| column.shows.as_ref());
         let runs = runs.map(|(run, _)| run.part.as_str());
@@ -206,7 +238,8 @@ impl Studied {
         columns.iter().map(cell).collect()
     }
 
-    /// `4 | 4`: the model's and the real kernel's, whichever the row and the run have.
+    /// The model's figure and the real kernel's: `4 | 4`. The row and the run decide which of them
+    /// there are.
     fn counted(&self, run: &RunOf, counter: Counter, row: &MatrixRow) -> String {
         let on = |target: &Option<String>| {
             let target = self.target(run, target.as_ref()?)?;
@@ -236,7 +269,8 @@ fn scenario_of(check: &CheckResult) -> &str {
     check.test.split(", ").next().unwrap_or_default()
 }
 
-/// `holds on 12 kernel rows`, `P8 fails on 5.10, 6.1`; or why nothing was explored.
+/// `holds on 12 kernel rows`, `fails P8 on 5.10, 6.1`; or why nothing was explored. A single row is
+/// not named: the sentence says which one it chose.
 fn found<'a>(checks: impl Iterator<Item = &'a CheckResult>) -> Result<String, String> {
     let mut rows: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for check in checks {
@@ -244,21 +278,29 @@ fn found<'a>(checks: impl Iterator<Item = &'a CheckResult>) -> Result<String, St
             let reason = check.standing.reason().unwrap_or("it was not explored");
             return Err(format!("check: {reason}"));
         }
-        let verdict = check.found.split(',').next().unwrap_or_default();
-        rows.entry(verdict).or_default().push(&check.row);
+        rows.entry(number_of(check)).or_default().push(&check.row);
     }
-    let told = rows.iter().map(|(verdict, rows)| {
-        let named = rows.join(", ");
-        let rows = match named.len() <= NAMED_COLUMNS {
-            true => named,
-            false => count(rows.len(), "kernel row"),
-        };
-        match *verdict {
-            "holds" => format!("holds on {rows}"),
-            number => format!("{number} fails on {rows}"),
-        }
+    let single = rows.values().map(Vec::len).sum::<usize>() == 1;
+    let told = rows.iter().map(|(number, rows)| {
+        let verdict =
+            if *number == "holds" { "holds".to_owned() } else { format!("fails {number}") };
+        if single { verdict } else { format!("{verdict} on {}", listed(rows)) }
     });
     Ok(told.collect::<Vec<_>>().join("; "))
+}
+
+/// The names of kernel rows, or their number if the names are too long.
+fn listed(rows: &[&str]) -> String {
+    let named = rows.join(", ");
+    match named.len() <= NAMED_COLUMNS {
+        true => named,
+        false => count(rows.len(), "kernel row"),
+    }
+}
+
+/// What the checker found: `holds`, or the number of the property that fails.
+fn number_of(check: &CheckResult) -> &str {
+    check.found.split(',').next().unwrap_or_default()
 }
 
 /// What fails in a part, if anything does.
@@ -268,11 +310,121 @@ fn failing(part: &PartResult) -> Option<String> {
     (fails > 0).then(|| format!("{fails} in part {}", part.name))
 }
 
-/// What the checker found, in words: `holds`, or the property that fails and what it says.
+/// The checker's result in words: `holds`, or the property that fails and its meaning.
 pub(super) fn verdict(check: &CheckResult) -> String {
-    let found = check.found.split(',').next().unwrap_or_default();
+    let found = number_of(check);
     match Property::parse(found) {
         Some(property) => format!("fails {property}"),
         None => found.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::RelationResult;
+    use needless_scenario::Source;
+    use needless_scenario::study::parse;
+
+    fn check(row: &str, found: &str) -> CheckResult {
+        CheckResult {
+            name: "safe".to_owned(),
+            test: "uffd-none".to_owned(),
+            shown: String::new(),
+            row: row.to_owned(),
+            expected: "holds".to_owned(),
+            found: found.to_owned(),
+            states: Some(7),
+            standing: Standing::Holds,
+        }
+    }
+
+    #[test]
+    fn a_single_row_is_not_named() {
+        let told = |checks: &[CheckResult]| found(checks.iter()).unwrap();
+        assert_eq!(told(&[check("5.10", "P8, 7 steps")]), "fails P8");
+        assert_eq!(told(&[check("6.12", "holds")]), "holds");
+        let two = [check("5.10", "P8, 7 steps"), check("6.1", "holds")];
+        assert_eq!(told(&two), "fails P8 on 5.10; holds on 6.1");
+        let many =
+            ["5.10", "6.1", "6.12"].map(|row| check(&format!("{row}/riscv64-svadu"), "holds"));
+        assert_eq!(told(&many), "holds on 3 kernel rows");
+        let left_out = CheckResult {
+            states: None,
+            standing: Standing::NotHere("left out by -t".to_owned()),
+            ..check("5.10", "?")
+        };
+        assert_eq!(found([left_out].iter()), Err("check: left out by -t".to_owned()));
+    }
+
+    /// A study whose part has these figures and margins of `price`.
+    fn studied(answers: &str, figures: &[&str], margins: Vec<Margin>) -> Studied {
+        let text = format!(
+            "study \"s\" {{
+                doc \"d\"
+                source \"s\"
+                takes \"t\"
+                stated \"price\" 2 unit=\"us\" doc=\"d\" source=\"s\"
+                stated \"unused\" 3 doc=\"d\" source=\"s\"
+                {answers}
+                part \"p\" {{ figure \"all\" is=\"2 * price\" doc=\"d\" }}
+            }}"
+        );
+        let figure = |name: &&str| FigureResult {
+            name: (*name).to_owned(),
+            value: Ok(2.0),
+            unit: String::new(),
+            origin: String::new(),
+            doc: String::new(),
+        };
+        let relation = RelationResult {
+            text: "r".to_owned(),
+            formula: "all > 1".to_owned(),
+            sides: None,
+            within: None,
+            standing: Standing::Holds,
+            margins,
+            follows: String::new(),
+        };
+        let part = PartResult {
+            name: "p".to_owned(),
+            figures: figures.iter().map(figure).collect(),
+            relations: vec![relation],
+            ..PartResult::default()
+        };
+        Studied {
+            study: parse(&Source::new("s", text), None).unwrap(),
+            parts: vec![part],
+            lost: Vec::new(),
+            environment: BTreeMap::new(),
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn ranges_are_promised_only_where_there_are_some() {
+        const ASKED: &str = "answer \"How much\" is=\"{price}.\"";
+        let assumed = |answers: &str, figures: &[&str], margins| {
+            let last = studied(answers, figures, margins).answers().pop().unwrap();
+            (last.question, last.text.unwrap())
+        };
+        let told = |figures: &[&str], margins| assumed(ASKED, figures, margins).1;
+        let margin = Margin { name: "price".to_owned(), value: 2.0, least: Some(1.0), most: None };
+        assert_eq!(
+            told(&["price"], Vec::new()),
+            "price 2 us; no relation asks how far they may move"
+        );
+        assert_eq!(
+            told(&["price"], vec![margin]),
+            "price 2 us (from 1); every conclusion holds in these ranges"
+        );
+        assert_eq!(told(&["all"], Vec::new()), NOTHING_STATED);
+        let own = format!("answer \"{ASSUMED}\" is=\"Copies cost what zeroing costs.\"\n{ASKED}");
+        let expected = "Copies cost what zeroing costs.".to_owned();
+        assert_eq!(assumed(&own, &["all"], Vec::new()), (ASSUMED.to_owned(), expected));
+        assert_eq!(
+            assumed(&own, &["price"], Vec::new()).1,
+            "Copies cost what zeroing costs. price 2 us; no relation asks how far they may move"
+        );
     }
 }

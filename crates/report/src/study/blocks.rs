@@ -1,4 +1,4 @@
-//! A study's report as headings, sentences and tables, which text and Markdown lay out.
+//! A study's report as headings, sentences and tables. Text and Markdown lay these out.
 
 use super::overview::{checked, lost, of_matrix, sentence, sum};
 use super::{
@@ -9,15 +9,16 @@ use super::{
 use crate::cost::Price;
 use crate::notes::{finding_line, per_round};
 use crate::style::count;
+use needless_model::counters::Counter;
 use needless_model::verdict::{Finding, Needless};
 use needless_scenario::study::{Column, Size, Sweep};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece of the report.
-pub(super) enum Block {
-    /// A heading, with what follows it on its line.
+pub(crate) enum Block {
+    /// A heading, with the text that follows it on its line.
     Heading(String, String),
-    /// The heading of something smaller.
+    /// A smaller heading.
     Caption(String),
     /// A question with its answer.
     Answer(String, String),
@@ -25,16 +26,16 @@ pub(super) enum Block {
     Line(String),
     /// A table; its first columns are words.
     Table {
-        /// Names of the columns.
+        /// The names of the columns.
         header: Vec<String>,
         /// The rows.
         rows: Vec<Vec<String>>,
-        /// How many columns are words.
+        /// The number of columns that are words.
         words: usize,
     },
 }
 
-/// Everything that is known, part by part.
+/// The full report, part by part.
 pub(super) fn details(studied: &Studied) -> Vec<Block> {
     let study = &studied.study;
     let mut blocks = heading(studied);
@@ -69,7 +70,7 @@ pub(super) fn heading(studied: &Studied) -> Vec<Block> {
     blocks
 }
 
-/// What is known of this machine, in a line.
+/// What is known about this machine, in one line.
 pub(super) fn environment(studied: &Studied) -> Block {
     let known = |name: &&str| Some(format!("{name} {}", studied.environment.get(*name)?));
     let known: Vec<String> = TOLD.iter().filter_map(known).collect();
@@ -77,7 +78,7 @@ pub(super) fn environment(studied: &Studied) -> Block {
     Block::Line(if known.is_empty() { unknown } else { known.join("; ") })
 }
 
-/// How large what is large is, here and there.
+/// The size of the study's large areas, in the model and on real kernels.
 pub(super) fn sizes(size: &Size) -> String {
     let asked = if size.asked { ", as --size says" } else { "" };
     match size.live {
@@ -94,7 +95,7 @@ pub(super) fn sizes(size: &Size) -> String {
     }
 }
 
-/// So many pages of 4 KiB: `4 GiB`.
+/// The size of this many pages of 4 KiB: `4 GiB`.
 fn memory(pages: f64) -> String {
     let kib = pages * 4.0;
     let units = [("GiB", 1024.0 * 1024.0), ("MiB", 1024.0), ("KiB", 1.0)];
@@ -103,7 +104,7 @@ fn memory(pages: f64) -> String {
     format!("{} {name}", number(kib / unit))
 }
 
-/// `1 relation`, `2 relations`, `3 runs on a target`.
+/// A number with its noun: `1 relation`, `2 relations`, `3 runs on a target`.
 pub(super) fn count_of(number: usize, noun: &str) -> String {
     match noun.split_once(' ') {
         Some((first, rest)) if first == "run" => format!("{} {rest}", count(number, first)),
@@ -111,7 +112,7 @@ pub(super) fn count_of(number: usize, noun: &str) -> String {
     }
 }
 
-fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
+pub(super) fn of_part(part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.push(Block::Heading(part.name.clone(), part.doc.join(" ")));
     part.runs.iter().for_each(|run| of_run(run, blocks));
     part.tables.iter().for_each(|table| of_table(table, blocks));
@@ -141,7 +142,7 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
     header.extend(held.then(|| "equal to model".to_owned()));
     let row = |target: &&TargetResult| {
         let mut row = vec![name(target), standing_cell(target)];
-        row.extend(target.counts.iter().map(count_cell));
+        row.extend(target.counts.iter().map(|count| count_cell(count, target.tlbi)));
         row.extend(counted.then(|| target.tlbi.map_or_else(String::new, |n| n.to_string())));
         row.extend(
             timed
@@ -159,7 +160,7 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
     }
     for target in &there {
         if let Some(odd) = &target.odd {
-            blocks.push(Block::Line(format!("{}: {odd}, none when repeated", target.target)));
+            blocks.push(Block::Line(format!("{}: {odd}", target.target)));
         }
         if let Some((_, _, row)) = &target.agreement {
             let undecided = match (&target.undecided, &target.standing) {
@@ -235,8 +236,13 @@ fn standing_cell(target: &TargetResult) -> String {
     word.to_owned()
 }
 
-/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected.
-fn count_cell(count: &super::Count) -> String {
+/// `2`, `2*` if it is the model's, `4 (2)` if 2 was expected. Flushes that nothing counted are
+/// empty where an emulator counted invalidations: these have a column of their own.
+fn count_cell(count: &super::Count, tlbi: Option<u64>) -> String {
+    let is_flush = matches!(count.counter, Counter::Shootdowns | Counter::Flushes);
+    if count.found.is_none() && tlbi.is_some() && is_flush {
+        return String::new();
+    }
     let found = count.found.map_or_else(|| "?".to_owned(), |found| found.to_string());
     let star = if count.transferred { "*" } else { "" };
     match count.expected {
@@ -247,7 +253,7 @@ fn count_cell(count: &super::Count) -> String {
     }
 }
 
-/// What was needless, with the targets that have it. Interrupts go with their shootdowns.
+/// The needless things, with the targets that have them. Interrupts are left to their shootdowns.
 fn findings(runs: &[RunResult], blocks: &mut Vec<Block>) {
     // Finding → run, occurrences per round → targets.
     let mut found: BTreeMap<Finding, BTreeMap<(&str, String), Vec<&str>>> = BTreeMap::new();
@@ -371,7 +377,7 @@ fn figures(part: &PartResult, blocks: &mut Vec<Block>) {
     }
 }
 
-/// A line for each value of the number, then what the columns are.
+/// A line for each value of the number, then the meaning of the columns.
 fn of_sweep(sweep: &Sweep, part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.push(Block::Caption(sweep.text.clone()));
     let cell = |value: &u64, column: &Column| {
@@ -394,7 +400,7 @@ fn of_sweep(sweep: &Sweep, part: &PartResult, blocks: &mut Vec<Block>) {
     blocks.extend(sweep.columns.iter().map(line).map(Block::Line));
 }
 
-/// A relation's line, and why nothing can be said.
+/// A relation's line, with the reason if it cannot be decided.
 pub(super) fn relation(relation: &RelationResult) -> Vec<String> {
     let standing = relation.standing.word();
     let line = format!("{standing}: {}: {}", relation.text, with_numbers(relation));
@@ -413,7 +419,7 @@ pub(super) fn relation(relation: &RelationResult) -> Vec<String> {
     std::iter::once(line).chain(reason).chain(margins).chain(follows).collect()
 }
 
-/// `sender from 98 (110)`
+/// A margin: `sender from 98 (110)`.
 fn margin(margin: &Margin) -> String {
     let Margin { name, value, least, most } = margin;
     let value = number(*value);

@@ -1,4 +1,5 @@
-//! Contrasts: in which order the cases are under each of two conditions, and what differs between these.
+//! Contrasts: the order of the cases under each of two conditions, and the differences between
+//! these.
 
 use super::blocks::Block;
 use super::number;
@@ -9,15 +10,16 @@ use std::collections::BTreeMap;
 /// Cases that are run under two conditions each.
 #[derive(Clone, Debug)]
 pub struct ContrastResult {
-    /// What it asks.
+    /// What the contrast asks.
     pub text: String,
-    /// The two conditions.
+    /// The names of the two conditions.
     pub names: [String; 2],
-    /// Where all ran.
+    /// The target that all cases ran on.
     pub target: String,
-    /// The unit of what cases cost.
+    /// The unit of the cases' costs.
     pub unit: String,
-    /// The cases under each condition, the cheapest first, with what they cost; or why that is not known.
+    /// The cases under each condition with their costs, the cheapest first, or the reason why these
+    /// are not known.
     pub orders: [Result<Vec<(String, f64)>, String>; 2],
     /// The cases, in the order of the study.
     pub cases: Vec<CaseResult>,
@@ -26,18 +28,21 @@ pub struct ContrastResult {
 /// A case under both conditions.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// Its name.
+    /// The case's name.
     pub name: String,
-    /// What differs in the machine and in what was asked for, what decides most first.
+    /// The differences in the machine and in what was asked for, those with the most influence
+    /// first.
     pub conditions: Vec<Row>,
-    /// What was counted and differs; or why nothing was.
+    /// The counts that differ, or the reason why there are none.
     pub figures: Result<Vec<Row>, String>,
-    /// Whether anything was counted under both conditions: where only time was measured, nothing is known to be equal.
+    /// Whether anything was counted under both conditions. If only time was measured, nothing is
+    /// known to be equal.
     pub counted: bool,
 }
 
 impl ContrastResult {
-    /// What differs in every case that ran: nothing else can be the cause of what all of them show.
+    /// The conditions that differ in every case that ran. Nothing else can be the cause of what all
+    /// cases show.
     fn common(&self) -> Vec<&Row> {
         let mut ran = self.cases.iter().filter(|case| case.figures.is_ok());
         let Some(first) = ran.next() else { return Vec::new() };
@@ -58,7 +63,8 @@ impl ContrastResult {
         others.collect()
     }
 
-    /// Whether the cases stand in another order under the second condition; `None`: not known.
+    /// Whether the cases have another order under the second condition. `None` if that is not
+    /// known.
     fn reordered(&self) -> Option<bool> {
         let names = |order: &Result<Vec<(String, f64)>, String>| {
             let order = order.as_ref().ok()?;
@@ -67,7 +73,7 @@ impl ContrastResult {
         Some(names(&self.orders[0])? != names(&self.orders[1])?)
     }
 
-    /// What follows, in a sentence.
+    /// The conclusion, in a sentence.
     fn cause(&self) -> String {
         let (common, others) = (self.common(), self.others());
         let what = match self.reordered() {
@@ -85,7 +91,7 @@ impl ContrastResult {
         format!("{what}; {word}: {}{alone}. {counts}{}", told.join(", "), self.only_then())
     }
 
-    /// What the conditions change in what was counted, case by case.
+    /// What the conditions change in the counts, case by case.
     fn counts(&self) -> String {
         let names = |chosen: &dyn Fn(&CaseResult) -> bool| {
             let cases = self.cases.iter().filter(|case| chosen(case));
@@ -190,13 +196,13 @@ fn rows(case: &CaseResult) -> Vec<Vec<String>> {
     case.figures.iter().flatten().map(row).collect()
 }
 
-/// `thp.enabled never → madvise`
+/// A difference: `thp.enabled never → madvise`.
 fn told(row: &Row) -> String {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
     format!("{} {} → {}", row.name, value(&row.first), value(&row.second))
 }
 
-/// `a 1 us < b 2 us`
+/// An order: `a 1 us < b 2 us`.
 fn ordered(order: &[(String, f64)], unit: &str) -> String {
     let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
     let case = |(name, cost): &(String, f64)| format!("{name} {}{unit}", number(*cost));

@@ -11,7 +11,7 @@ use needless_scenario::study::{Column, Given, Missing, Size, Study, Sweep};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The report.
+/// The report as a JSON document.
 pub fn document(studied: &Studied) -> Value {
     let study = &studied.study;
     let given = |given: &Given| {

@@ -3,7 +3,7 @@
 use super::blocks::Block;
 use super::{Studied, View};
 
-/// The report.
+/// The report as Markdown.
 pub fn markdown(studied: &Studied, view: View) -> String {
     let mut text = String::new();
     for block in studied.blocks(view) {

@@ -1,14 +1,24 @@
-//! The first screen: the answer, one table, what was tested, what failed, and what is not to be had here.
+//! The first screen: the answer, one table, what was tested, what failed, and what could not be
+//! decided here.
 
 use super::answer::verdict;
 use super::blocks::{Block, count_of, environment, heading, relation, sizes};
 use super::{CheckResult, MatrixResult, PartResult, Sentence, Standing, Studied, Tested};
 use std::collections::BTreeMap;
 
-/// Kernel rows that are named in a line of what was checked; more are counted.
+/// The largest number of kernel rows that a line about the checker names. The others are counted.
 const NAMED_ROWS: usize = 3;
 
 pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
+    let mut blocks = results(studied);
+    let parts: Vec<&str> = studied.parts.iter().map(|part| part.name.as_str()).collect();
+    blocks.push(Block::Line(format!("details: -v, or --part {}", parts.join("|"))));
+    blocks.extend(lost(studied));
+    blocks
+}
+
+/// What the first screen says of the study.
+pub(super) fn results(studied: &Studied) -> Vec<Block> {
     let study = &studied.study;
     let mut blocks = heading(studied);
     blocks.extend(studied.answers().iter().map(sentence));
@@ -20,17 +30,18 @@ pub(super) fn blocks(studied: &Studied) -> Vec<Block> {
     blocks.push(Block::Caption("conditions".to_owned()));
     blocks.extend(study.size.as_ref().map(|size| Block::Line(sizes(size))));
     blocks.push(environment(studied));
-    let parts: Vec<&str> = studied.parts.iter().map(|part| part.name.as_str()).collect();
-    blocks.push(Block::Line(format!("details: -v, or --part {}", parts.join("|"))));
-    blocks.extend(lost(studied));
     blocks
 }
 
-/// Why the command ends with status 3 though something holds.
+/// Why the command ends with status 3 although something holds.
 pub(super) fn lost(studied: &Studied) -> impl Iterator<Item = Block> {
-    studied.lost.iter().map(|(target, reason)| {
-        Block::Line(format!("UNDECIDED (status 3): {target} told nothing: {reason}; run it again"))
-    })
+    let runs = studied.lost.iter().map(|(target, lost)| format!("{target} lost {lost}"));
+    let relations = match studied.undecided() {
+        0 => None,
+        some => Some(format!("{} held only once of two times", count_of(some, "relation"))),
+    };
+    let line = |what: String| Block::Line(format!("UNDECIDED (status 3): {what}; run it again"));
+    runs.chain(relations).map(line)
 }
 
 pub(super) fn sentence(sentence: &Sentence) -> Block {
@@ -52,7 +63,7 @@ pub(super) fn of_matrix(matrix: &MatrixResult, blocks: &mut Vec<Block>) {
     blocks.push(Block::Table { header, rows, words: 1 });
 }
 
-/// A line for each part: how much of it holds.
+/// A line for each part: how many of its statements hold.
 fn tested(studied: &Studied, blocks: &mut Vec<Block>) {
     blocks.push(Block::Caption("tested".to_owned()));
     let row = |part: &PartResult| {
@@ -79,7 +90,7 @@ fn told(hold: usize, all: usize) -> String {
     format!("{hold} of {all}")
 }
 
-/// `24 relations hold, 0 do not, 3 are not to be had here; …`
+/// The totals: `24 relations hold, 0 do not, 3 are not to be had here; …`
 pub(super) fn sum(studied: &Studied) -> String {
     let Tested { relations, targets, checks, follow } = studied.tested();
     let asked = match relations.all() {
@@ -139,7 +150,7 @@ fn failing(studied: &Studied, blocks: &mut Vec<Block>) {
     }
 }
 
-/// What was checked: a line for each question and verdict, with the kernel rows.
+/// The checks: a line for each question and verdict, with the kernel rows.
 pub(super) fn checked(studied: &Studied, blocks: &mut Vec<Block>) {
     let explored = || {
         let checks = studied.parts.iter().flat_map(|part| &part.checks);
@@ -171,7 +182,7 @@ pub(super) fn checked(studied: &Studied, blocks: &mut Vec<Block>) {
     blocks.push(Block::Table { header, rows: lines.iter().map(row).collect(), words: 4 });
 }
 
-/// One line for each reason for which something is not to be had here.
+/// One line for each reason why something could not be decided here.
 fn not_here(studied: &Studied, blocks: &mut Vec<Block>) {
     let mut reasons: BTreeMap<&str, Missed<'_>> = BTreeMap::new();
     let known = |target: &str| {
@@ -191,7 +202,7 @@ fn not_here(studied: &Studied, blocks: &mut Vec<Block>) {
         }
         for relation in &part.relations {
             let Standing::NotHere(reason) = &relation.standing else { continue };
-            // `live: left out by -t` is the reason of the target.
+            // In `live: left out by -t`, the reason is the target's.
             match reason.split_once(": ").filter(|(target, _)| known(target)) {
                 Some((target, reason)) => {
                     let missed = reasons.entry(reason).or_default();
@@ -212,11 +223,11 @@ fn not_here(studied: &Studied, blocks: &mut Vec<Block>) {
     blocks.extend(missing.map(|m| Block::Line(format!("{}: {}", m.what, m.why))));
 }
 
-/// What one reason keeps from being had.
+/// Everything that could not be decided for one reason.
 #[derive(Default)]
 struct Missed<'a> {
     targets: Vec<&'a str>,
-    /// Relations that rest on these targets.
+    /// The number of relations that need these targets.
     relations: usize,
     /// Other relations.
     texts: Vec<&'a str>,

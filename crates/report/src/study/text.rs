@@ -1,4 +1,4 @@
-//! A study's report, for people.
+//! A study's report as text.
 
 use super::blocks::Block;
 use super::{Studied, View};
@@ -6,7 +6,7 @@ use crate::style::Style;
 use crate::table::plain_table;
 use needless_scenario::study::Study;
 
-/// The report.
+/// The report as text.
 pub fn text(studied: &Studied, view: View, style: Style) -> String {
     let mut text = String::new();
     for block in studied.blocks(view) {

@@ -1,4 +1,4 @@
-//! Hand-made runs: one page of swap read and written, as 5.10, 6.1 and 6.18 treat it.
+//! Runs made by hand: one page of swap is read and written, as 5.10, 6.1 and 6.18 do it.
 
 use needless_model::addr::{CpuId, PageRange, Pfn, ProcessId, ThreadId, Vpn};
 use needless_model::counters::Counter;
@@ -13,7 +13,7 @@ use needless_report::steps::{Change, Difference, Explanation, Step};
 
 const PAGE: Vpn = Vpn(0x7_0000_0000);
 
-/// The program that the runs are runs of.
+/// The program of all these runs.
 pub fn program() -> Program {
     let thread = |name, cpu| Thread::new(name, CpuId(cpu), Vec::new());
     Program {
@@ -131,8 +131,8 @@ pub fn model(kernel: &str, rounds: u32) -> TargetRun {
     }
 }
 
-/// A run of a real 6.18, which shows exceptions and flushes only; round `odd` has one fault
-/// more, if there is such a round.
+/// A run of a real 6.18, which shows only exceptions and flushes. Round `odd` has one fault more,
+/// if there is such a round.
 pub fn live(rounds: u32, odd: Option<u32>) -> TargetRun {
     let mut run = model("6.18", rounds);
     run.target = "live".into();
@@ -177,13 +177,13 @@ pub fn model_target(kernel: &str) -> Target {
     Target { name: format!("model:{kernel}"), remark: None, outcome: Outcome::Ran(Box::new(ran)) }
 }
 
-/// A real target, held against model:6.18.
+/// A real target, compared with model:6.18.
 pub fn live_target(run: TargetRun, own_row: bool) -> Target {
     let ran = Ran::real(&program(), run, &model("6.18", 12), own_row);
     Target { name: "live".into(), remark: None, outcome: Outcome::Ran(Box::new(ran)) }
 }
 
-/// What avoids what 5.10 did.
+/// The remedies for the needless things of 5.10.
 fn avoided() -> Vec<Avoided> {
     let lowered = Lowered { target: "model:7.3+pending-cleared".into(), from: 1, to: 0 };
     let avoided = |counter, since: Option<&str>, proposals| Avoided {

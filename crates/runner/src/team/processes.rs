@@ -1,4 +1,4 @@
-//! The processes that were forked: their births, their ends, and what went wrong with them.
+//! Forked processes: their beginnings, their ends, and their failures.
 
 use super::{Rest, Team};
 use crate::sys::Usage;
@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A process that has the turn and neither runs nor uses its CPU for so long hangs.
+/// A process that has the turn hangs if for this long it is not runnable and uses no CPU time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Since when a process that has the turn has not gone on.
+/// A process that has the turn, and the time since when it has made no progress.
 pub(super) struct Stall {
     thread: usize,
     ticks: u64,
@@ -28,12 +28,12 @@ impl Team {
         !self.members[index].first && self.rest(index) != Rest::Unborn
     }
 
-    /// The task that is the process of thread `index`, if that lives.
+    /// The task id of the process of thread `index`, if that process lives.
     pub fn pid(&self, index: usize) -> Option<i32> {
         self.lives(index).then(|| self.tid(index))
     }
 
-    /// Whether any process but the first one lives.
+    /// Whether any process other than the first one lives.
     pub fn any_lives(&self) -> bool {
         (0..self.members.len()).any(|index| self.lives(index))
     }
@@ -43,27 +43,27 @@ impl Team {
         !self.members[index].shares_cpu
     }
 
-    /// The process of thread `child` is forked in a moment.
+    /// Notes that the process of thread `child` is about to be forked.
     pub fn expect(&self, child: usize) {
         self.set_rest(child, Rest::Starting);
     }
 
-    /// It was not.
+    /// Notes that the fork of the process of thread `child` failed.
     pub fn expect_no_more(&self, child: usize) {
         self.set_rest(child, Rest::Unborn);
     }
 
-    /// The task that is the process of thread `child`.
+    /// Sets the task id of the process of thread `child`.
     pub fn is(&self, child: usize, pid: i32) {
         self.members[child].tid.store(pid, Ordering::Release);
     }
 
-    /// Its thread has its turn after those that wait for theirs.
+    /// Queues a thread for the turn, behind those that wait already.
     pub fn enqueue(&self, child: usize) {
         self.lock().ready.push_back(child);
     }
 
-    /// What its process used since it last said so.
+    /// Adds what the process of thread `me` has used since its last report.
     pub fn uses(&self, me: usize, more: Usage) {
         let member = &self.members[me];
         member.minor_faults.fetch_add(more.minor_faults, Ordering::AcqRel);
@@ -71,24 +71,25 @@ impl Team {
         member.involuntary_switches.fetch_add(more.involuntary_switches, Ordering::AcqRel);
     }
 
-    /// Whether thread `me` sleeps for a while, as its operation says.
+    /// Sets whether thread `me` sleeps for a limited time, because its operation says so.
     pub fn naps(&self, me: usize, naps: bool) {
         self.members[me].napping.store(naps, Ordering::Release);
     }
 
-    /// A process of the scenario cannot go on, and why. The first one that fails tells.
+    /// Reports that a process of the scenario cannot go on. The first failure is kept.
     pub fn fail(&self, failure: Failure) {
         self.failure.lock().get_or_insert(failure);
     }
 
-    /// Waits until the kernel has undone the process that gave up its last turn: its address space is gone before
-    /// anybody is told (kernel/exit.c:do_exit, 5.10 to 7.3).
+    /// Waits until the kernel has torn down the process that gave up its last turn. The kernel
+    /// frees its address space before it reports the end (kernel/exit.c:do_exit, 5.10 to 7.3).
     pub(super) fn await_whoever_ends(&self, program: &Program, me: usize) -> Result<(), Failure> {
         let member = &self.members[me];
         let ended = self.ending.swap(0, Ordering::AcqRel);
         let ended = ended.checked_sub(1).map(|child| (self.tid(child as usize), child as usize));
         if let Some((pid, child)) = ended {
-            // In the middle of what it does a thread keeps its CPU, unless the process needs that.
+            // A thread in the middle of its operations keeps its CPU, unless the process needs that
+            // CPU.
             if !await_end(pid, member.first && member.shares_cpu) {
                 let seconds = PATIENCE.as_secs();
                 let what = format!("has not ended {seconds} s after its last operation");
@@ -106,7 +107,7 @@ impl Team {
         Ok(())
     }
 
-    /// Takes note of the end of a process, which should have been a good one.
+    /// Waits for a process that has ended, which fails unless its exit status was 0.
     fn bury(&self, program: &Program, (pid, child): (i32, usize)) -> Result<(), Failure> {
         let bad = reap(pid).filter(|status| status.exit_status() != Some(0));
         bad.map_or(Ok(()), |status| {
@@ -124,7 +125,7 @@ impl Team {
         self.members[index].tid.load(Ordering::Acquire)
     }
 
-    /// Looks whether the processes still do what they should. Called by thread 0.
+    /// Checks that the processes still live and go on. Called by thread 0.
     pub fn look_after_processes(&self, program: &Program) -> Result<(), Failure> {
         if let Some(failure) = self.failure.lock().take() {
             return Err(failure);
@@ -133,7 +134,7 @@ impl Team {
             let Some(pid) = Pid::from_raw(self.tid(index)) else { continue };
             if let Some(how) = death(pid).filter(|_| self.lives(index)) {
                 return Err(self.failure.lock().take().unwrap_or_else(|| {
-                    let how = format!("{how} before its time");
+                    let how = format!("{how} too early");
                     let had_turn = self.turn.load(Ordering::Acquire) == index as u32;
                     let what = format!("process `{}` {how}", program.threads[index].name);
                     during(program, what, had_turn)
@@ -143,7 +144,7 @@ impl Team {
         self.look_for_a_stall(program)
     }
 
-    /// Whether the process that has the turn, or is about to begin, goes on.
+    /// Checks that the process that has the turn, or is about to begin, goes on.
     fn look_for_a_stall(&self, program: &Program) -> Result<(), Failure> {
         let turn = self.turn.load(Ordering::Acquire) as usize;
         let beginning = || (0..self.members.len()).find(|i| self.rest(*i) == Rest::Starting);
@@ -164,14 +165,14 @@ impl Team {
             let state = char::from(state);
             let seconds = PATIENCE.as_secs();
             let what = format!(
-                "process `{name}` hangs: it has not gone on for {seconds} s (its task is in state {state})"
+                "process `{name}` hangs: it made no progress for {seconds} s (its task is in state {state})"
             );
             return Err(during(program, what, true));
         }
         Ok(())
     }
 
-    /// Ends all processes but the first one.
+    /// Kills all processes but the first one.
     pub fn end_all(&self) {
         for index in (0..self.members.len()).filter(|index| self.lives(*index)) {
             if let Some(pid) = Pid::from_raw(self.tid(index)) {
@@ -182,7 +183,7 @@ impl Team {
     }
 }
 
-/// A failure in the operation that runs now, if it is known to be the process's.
+/// A failure in the current operation, if that is known to be the process's.
 fn during(program: &Program, what: String, known: bool) -> Failure {
     let op = crash::running().filter(|_| known);
     let text = op.and_then(|op| program.op_texts.get(op as usize));
@@ -190,7 +191,7 @@ fn during(program: &Program, what: String, known: bool) -> Failure {
     Failure { op, ..Failure::new(FailureKind::Signal, what) }
 }
 
-/// How a child of ours died, if it did; it stays to be waited for.
+/// How a child died, if it did. It can still be waited for.
 fn death(pid: Pid) -> Option<String> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let status = rustix::process::waitid(WaitId::Pid(pid), options).ok()??;
@@ -208,7 +209,8 @@ fn how(status: &WaitIdStatus) -> String {
     }
 }
 
-/// How a child of ours ended, once it has; `None` if somebody else was told, or nobody is left to tell of.
+/// Waits for a child and returns how it ended; `None` if that was reported already, or there is no
+/// such child.
 fn reap(pid: i32) -> Option<WaitIdStatus> {
     let pid = Pid::from_raw(pid)?;
     loop {
@@ -220,7 +222,7 @@ fn reap(pid: i32) -> Option<WaitIdStatus> {
     }
 }
 
-/// Waits for the end of a process, asleep or awake; false if it does not come.
+/// Waits for the end of a process, asleep or spinning. Returns false if it does not end in time.
 fn await_end(pid: i32, asleep: bool) -> bool {
     let Some(pid) = Pid::from_raw(pid) else { return true };
     let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return true };
@@ -250,13 +252,14 @@ fn progress(tid: i32) -> Option<(u8, u64)> {
     Some((tracefs::task_state(stat)?, tracefs::task_ticks(stat)?))
 }
 
-/// Whether a task has left its CPU: the kernel says where it waits only of those (lib/syscall.c:task_current_syscall, 5.10 to 7.2).
+/// Whether a task has left its CPU. Only for such a task does the kernel say where it waits
+/// (lib/syscall.c:task_current_syscall, 5.10 to 7.2).
 pub(super) fn has_left_its_cpu(tid: i32) -> Option<bool> {
     let (room, length) = of_task(tid, "syscall")?;
     Some(&room[..length] != b"running\n")
 }
 
-/// What `/proc` says of a task; without allocation.
+/// Reads `/proc/TID/stat` of a task. Allocates nothing.
 fn stat(tid: i32) -> Option<([u8; 512], usize)> {
     of_task(tid, "stat")
 }

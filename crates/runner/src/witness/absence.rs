@@ -1,35 +1,39 @@
-//! How long the scenario's threads could have run and did not, where no record tells who ran instead.
+//! Measures how long the scenario's threads were runnable and did not run, where no record shows
+//! which tasks ran instead.
 
 use std::time::Duration;
 
-/// The part of a round for which its threads together may have been off their CPUs: its time is then as much too long.
+/// The share of a round for which its threads together may be off their CPUs. The time of the round
+/// is then too long by that share.
 const TOLERATED: f64 = 0.01;
 
-/// What the threads have waited for their CPUs.
+/// The time that the threads have waited for their CPUs.
 pub(super) struct Absence {
     tids: Vec<i32>,
     before: Option<u64>,
 }
 
 impl Absence {
-    /// Of these threads; those that are not there yet have the number 0, and what they wait for is not known.
+    /// For these threads. A thread that has not started has the id 0, and its waiting time is
+    /// unknown.
     pub(super) fn new(tids: Vec<i32>) -> Absence {
         Absence { tids, before: None }
     }
 
-    /// Called before each round.
+    /// Called before each round. Notes the time waited so far.
     pub(super) fn begin(&mut self) {
         self.before = self.waited();
     }
 
-    /// Whether they were away for so little of a round of this length that it counts.
+    /// Whether the threads waited for so small a part of a round of this length that it counts.
     pub(super) fn is_short(&self, round: Duration) -> bool {
         let away = self.waited().zip(self.before).map(|(now, before)| now.saturating_sub(before));
         away.is_some_and(|away| is_little(away, round))
     }
 
-    /// Nanoseconds that all of them were runnable without a CPU (the second number of `/proc/TID/schedstat`:
-    /// kernel/sched/stats.h:sched_info_dequeue, 5.10 to 7.3); unknown if one cannot be read.
+    /// Nanoseconds that all of them were runnable without a CPU (the second number of
+    /// `/proc/TID/schedstat`: kernel/sched/stats.h:sched_info_dequeue, 5.10 to 7.3). `None` if the
+    /// file of one cannot be read.
     fn waited(&self) -> Option<u64> {
         self.tids
             .iter()

@@ -1,4 +1,4 @@
-//! One of the scenario's CPUs: who runs there, and what of it disturbs a round.
+//! One of the scenario's CPUs: which tasks run there, and which of them disturb a round.
 
 use super::Observed;
 use super::reasons::{CPU_USED, LOST_CPU, LRU_EMPTIED, LRU_SHARED, NOT_ON_CPU, OURSELVES, WENT_ON};
@@ -15,37 +15,38 @@ use needless_model::program::Program;
 
 /// A CPU with threads of the scenario.
 pub(super) struct Cpu {
-    /// As the scenario numbers it.
+    /// The scenario's number of the CPU.
     pub(super) number: u16,
-    /// The threads on it.
+    /// The scenario's threads on it.
     threads: Vec<usize>,
-    /// Who runs there, once it is known.
+    /// The task that runs there, once it is known.
     running: Option<i32>,
-    /// Whether a thread there does more than hold it.
+    /// Whether a thread there does more than hold the CPU.
     acts: bool,
-    /// Whether all of them are of processes that are forked: what strangers did before they began does not matter.
+    /// Whether all threads there belong to forked processes. Then it does not matter what strangers
+    /// did before these began.
     forked: bool,
-    /// Whether one of these lived when this was last looked at.
+    /// Whether one of these processes lived when this was last checked.
     lived: bool,
-    /// The stranger's user task that ran there since [`Cpu::forget`].
+    /// The name of a stranger's user task that has run there since [`Cpu::forget`].
     used: Option<String>,
-    /// Whether a kernel thread has emptied its LRU batches since then.
+    /// Whether a kernel thread has drained its LRU batches since [`Cpu::forget`].
     drained: bool,
 }
 
-/// A round that is over, as its records show it.
+/// A round that is over, and its records.
 pub(super) struct Seen<'a> {
-    /// The records since the round before.
+    /// The records since the previous round.
     pub(super) records: &'a [Raw],
-    /// The round.
+    /// The round itself.
     pub(super) round: Observed,
     /// The scenario's threads.
     pub(super) team: &'a Team,
-    /// When they flushed.
+    /// When the scenario's threads flushed.
     pub(super) flushes: &'a [Span],
-    /// When they were in a call that has all CPUs empty their LRU batches.
+    /// When the scenario's threads were in a call that makes all CPUs drain their LRU batches.
     pub(super) draining: &'a [(i32, Span)],
-    /// When they were in a call that may take pages away whose flush cannot wait for its end.
+    /// When the scenario's threads were in a call that may have to flush before its end.
     pub(super) gathering: &'a [(i32, Span)],
 }
 
@@ -77,13 +78,13 @@ pub(super) fn cpus(program: &Program) -> Vec<Cpu> {
 }
 
 impl Cpu {
-    /// Whether the LRU batches of an acting thread may hold what is not the scenario's, or have
-    /// been emptied by others.
+    /// Whether the LRU batches of an acting thread may contain pages that are not the scenario's,
+    /// or were drained by others.
     pub(super) fn lru_shared(&self) -> bool {
         self.acts && (!self.forked || self.lived) && (self.used.is_some() || self.drained)
     }
 
-    /// Who ran there up to now does not matter any more.
+    /// Forgets which tasks ran there up to now.
     pub(super) fn forget(&mut self) {
         (self.used, self.drained) = (None, false);
     }
@@ -110,8 +111,8 @@ impl Cpu {
         }
     }
 
-    /// Follows who ran since the last round; tells what disturbed this one. `left`: why the CPU does
-    /// not hold the address space any more.
+    /// Follows which tasks ran since the last round, and returns what disturbed this one. `left`:
+    /// why the CPU no longer has the address space loaded.
     pub(super) fn disturbance(
         &mut self,
         seen: &Seen<'_>,
@@ -141,19 +142,19 @@ impl Cpu {
             .or_else(|| self.taken_at_start(at_start, seen.team, tasks))
             .or_else(|| self.not_lazy(seen.team, left))
             .or_else(|| self.shares_lru());
-        // Whoever came after the round's end is the next one's concern.
+        // A task that came after the end of the round disturbs the next one.
         self.used = came_later.map(name).or(self.used.take());
         self.lived = self.threads.iter().any(|&thread| seen.team.lives(thread));
         reason
     }
 
-    /// Whether a process begins on this CPU.
+    /// Whether a process begins on this CPU, by this record.
     fn bears(&self, record: &Raw) -> bool {
         record.kind == Kind::Forked && self.threads.contains(&(record.extra as usize))
     }
 
-    /// From when on it matters who runs there: always, but on a CPU that only processes use which are forked, from the
-    /// first one's birth on.
+    /// The time from which on it matters which tasks run there. This is 0, except on a CPU that
+    /// only forked processes use: there it is the beginning of the first one.
     fn since(&self, records: &[Raw]) -> u64 {
         if !self.forked || self.lived {
             return 0;
@@ -162,7 +163,7 @@ impl Cpu {
         births.map(|record| record.time).min().unwrap_or(u64::MAX)
     }
 
-    /// Who ran there when the round started, as far as it is known.
+    /// The task that ran there when the round started, if it is known.
     fn follow(&mut self, records: &[Raw], round: Observed) -> Option<i32> {
         let mut at_start = self.running;
         for record in records.iter().filter(|r| is_switch(r) && r.cpu == self.number) {
@@ -174,7 +175,7 @@ impl Cpu {
         at_start
     }
 
-    /// Whether a task that may do harm came in the place of a thread that runs or spins.
+    /// The reason if a task that may do harm took the CPU of a thread that runs or spins.
     fn taken(&self, seen: &Seen<'_>, since: u64, tasks: &mut Tasks) -> Option<String> {
         let ought_to_run = self.ought_to_run(seen.team);
         let intruder = |record: &&Raw| {
@@ -189,12 +190,13 @@ impl Cpu {
         Some(format!("{LOST_CPU} to {}", name(record.value as i32)))
     }
 
-    /// Whether a flush fell into the time in which a thread was away, or coming back flushed. `held`: whether one was there
-    /// before the records.
+    /// The reason if a thread of the scenario flushed while a thread was away, or if that thread's
+    /// return flushed. `held`: whether one was on the CPU before the records.
     fn missed_a_flush(&self, seen: &Seen<'_>, tasks: &Tasks, held: bool) -> Option<String> {
         let Seen { records, round, flushes, draining, .. } = *seen;
         let absences = absences_of(records, self.number, round, &tasks.tids, held);
-        // Who has batches emptied has flushed before: the thread that comes for that misses nothing of it.
+        // A call that drains the batches flushes first. A thread that is pushed out for the drain
+        // misses no flush that began before.
         let asked = |gone: Span| draining.iter().any(|(_, call)| call.contains(gone.start()));
         let misses = |flush: &Span, gone: Span| {
             flush.overlaps(gone) && !(asked(gone) && flush.begins_before(gone))
@@ -213,25 +215,26 @@ impl Cpu {
         gone.map(|(_, who)| format!("{LOST_CPU} to {}", name(*who)))
     }
 
-    /// Whether a thread was pushed out amid a call whose flush is two then: one for what was taken away before it went, one
-    /// for the rest. It need not have been: the call stops to let others run, and nobody else may be ready. RCU asks for that
-    /// at a tick (kernel/rcu/tree.c:rcu_sched_clock_irq, 5.10 to 7.3).
+    /// The reason if a call's flush was parted in two: one for the pages that were taken away
+    /// before the thread gave up its CPU, one for the rest. A thread need not be pushed out for
+    /// that: the call stops to let others run, and there may be no other task that is ready. RCU
+    /// asks for that at a tick (kernel/rcu/tree.c:rcu_sched_clock_irq, 5.10 to 7.3).
     fn parted_a_gather(&self, seen: &Seen<'_>) -> Option<String> {
         let pushed_out = pushed_out_amid(seen.gathering, seen.records, self.number, seen.round);
         if let Some(who) = pushed_out {
-            return Some(format!("{LOST_CPU} amid a call to {}", name(who)));
+            return Some(format!("{LOST_CPU} to {} during a call", name(who)));
         }
         let went_on = went_on_amid(seen.gathering, seen.records, self.number, sys::tick_ns());
         went_on.then(|| WENT_ON.to_owned())
     }
 
-    /// Whether somebody else was there when the round started.
+    /// The reason if another task was there when the round started.
     fn taken_at_start(&self, at_start: Option<i32>, team: &Team, tasks: &Tasks) -> Option<String> {
         let stranger = at_start.filter(|tid| self.ought_to_run(team) && !tasks.ours(*tid))?;
         Some(format!("{NOT_ON_CPU}, {} was", name(stranger)))
     }
 
-    /// Whether the CPU of sleepers may have loaded another address space.
+    /// The reason if the CPU of sleepers may have loaded another address space.
     fn not_lazy(&self, team: &Team, left: Option<&'static str>) -> Option<String> {
         if !self.ought_to_be_lazy(team) {
             return None;
@@ -240,7 +243,7 @@ impl Cpu {
         used.or_else(|| left.map(str::to_owned))
     }
 
-    /// Whether the LRU batches are not the scenario's alone.
+    /// The reason if the LRU batches are not the scenario's alone.
     fn shares_lru(&self) -> Option<String> {
         if !self.lru_shared() {
             return None;
@@ -254,7 +257,7 @@ impl Cpu {
         self.threads.iter().any(|&thread| team.rest(thread) == Rest::Running)
     }
 
-    /// Whether its threads sleep, so that it ought to hold the address space lazily.
+    /// Whether its threads sleep, so that it should have the address space loaded lazily.
     fn ought_to_be_lazy(&self, team: &Team) -> bool {
         !self.ought_to_run(team)
             && self.threads.iter().any(|&thread| team.rest(thread) == Rest::Sleeping)

@@ -1,5 +1,5 @@
-//! What the machine counted around rounds: whether pages moved that are not the scenario's, or not by
-//! its doing.
+//! Checks the machine's counters around rounds: did pages move that are not the scenario's, or that
+//! the scenario did not move?
 
 use super::reasons::{KERNELS_OWN, MINDED};
 use crate::minders::Minders;
@@ -9,29 +9,29 @@ use crate::vmstat::{self, Counters};
 use needless_model::program::{Advice, Program};
 use std::collections::BTreeMap;
 
-/// The counters of the machine, as they were at several times.
+/// The counters of the machine at several times.
 pub(super) struct Machine {
     counters: Counters,
-    /// Whether they are read around each round; not where time is taken.
+    /// Whether the counters are read around each round. They are not in the timing pass.
     around_rounds: bool,
-    /// Whether the scenario itself makes huge pages of single ones.
+    /// Whether the scenario itself makes huge pages of small ones.
     collapses: bool,
-    /// Whether the scenario itself has pages moved between nodes.
+    /// Whether the scenario itself moves pages between nodes.
     migrates: bool,
-    /// When the process began.
+    /// The counters when the process began.
     start: Vec<u64>,
-    /// Before the first round.
+    /// The counters before the first round.
     first: Vec<u64>,
     first_interrupts: BTreeMap<String, u64>,
-    /// Before this round.
+    /// The counters before this round.
     round: Vec<u64>,
-    /// At the end of the round before, or when the state was last made anew.
+    /// The counters at the end of the previous round, or when the state was last restored.
     since: Vec<u64>,
     minders: Minders,
 }
 
 impl Machine {
-    /// `minders`: those whose running disturbs a round.
+    /// Starts to watch. `minders` are the kernel threads that disturb a round if they run.
     pub(super) fn new(around_rounds: bool, program: &Program, minders: Minders) -> Machine {
         let mut counters = Counters::open();
         let start = if around_rounds { counters.read() } else { Vec::new() };
@@ -54,13 +54,13 @@ impl Machine {
         self.counters.names()
     }
 
-    /// Called before the first round.
+    /// Called before the first round. Reads the counters.
     pub(super) fn first_round(&mut self) {
         self.first = self.counters.read();
         self.first_interrupts = vmstat::tlb_interrupts();
     }
 
-    /// Called before each round.
+    /// Called before each round. Reads the counters.
     pub(super) fn before(&mut self) {
         if self.around_rounds {
             self.round = self.counters.read();
@@ -70,22 +70,23 @@ impl Machine {
         }
     }
 
-    /// Called when the state is made anew: what moved up to now does not matter any more.
+    /// Called when the state is restored. Forgets how the counters have moved up to now.
     pub(super) fn forget(&mut self) {
         self.since.clear();
         self.minders.ran();
     }
 
-    /// Called after each round, before anything else is looked at: what the counters show, and what
-    /// they did in the round.
+    /// Called after each round, before anything else is checked. Returns the counters, and how they
+    /// moved in the round.
     pub(super) fn after(&mut self) -> (Vec<u64>, Vec<u64>) {
         let now = if self.around_rounds { self.counters.read() } else { Vec::new() };
         let moved = vmstat::difference(&self.round, &now);
         (now, moved)
     }
 
-    /// Whether pages moved that are not the scenario's. `now` and `moved` are what [`Machine::after`]
-    /// gave, `majors` its major faults, `written` the pages that it was seen to write to swap.
+    /// The reason if pages moved that are not the scenario's. `now` and `moved` come from
+    /// [`Machine::after`]; `majors` are the round's major faults, and `written` is the number of
+    /// pages that it wrote to swap, if known.
     pub(super) fn others_memory(
         &mut self,
         now: Vec<u64>,
@@ -101,7 +102,7 @@ impl Machine {
         let swapped = swapping::strangers(names, moved, majors, written);
         let own =
             vmstat::kernels_own(names, &vmstat::difference(&since, &self.since), self.migrates);
-        // A huge page that khugepaged made stays, whatever round comes.
+        // A huge page that khugepaged made stays for all later rounds.
         let collapsed = vmstat::collapsed(names, &vmstat::difference(&self.start, &self.since));
         let own = own.or(collapsed.filter(|_| !self.collapses));
         let own = own.map(|counter| format!("{KERNELS_OWN} ({counter})"));
@@ -109,7 +110,7 @@ impl Machine {
         swapped.map(str::to_owned).or(own).or(minder)
     }
 
-    /// What the counters did since the first round.
+    /// How much the counters have moved since the first round.
     pub(super) fn drift(&mut self) -> BTreeMap<String, u64> {
         let moved = vmstat::difference(&self.first, &self.counters.read());
         let names = self.counters.names().iter().map(|name| (*name).to_owned());

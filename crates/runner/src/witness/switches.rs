@@ -1,5 +1,5 @@
-//! What records of switches and flushes tell of one round: who came to a CPU, who was away from it
-//! and when, and whether a flush of ours fell into that time.
+//! What the records of switches and flushes show about one round: which tasks came to a CPU, which
+//! threads were away from it and when, and whether a flush of ours fell into that time.
 
 use super::Observed;
 use crate::log::{Kind, Raw};
@@ -8,8 +8,8 @@ use needless_model::event::FlushReason;
 use needless_model::order::Rank;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether a record tells who runs next. Leaving and coming are both looked at: kernels were seen
-/// to leave out one of the two.
+/// Whether a record names the next task. Both records of a switch are looked at, because kernels
+/// were seen to leave out one of the two.
 pub(super) fn is_switch(record: &Raw) -> bool {
     matches!(record.kind, Kind::SwitchOut | Kind::SwitchIn)
 }
@@ -34,7 +34,7 @@ impl Span {
         self.from
     }
 
-    /// Whether this one has begun before the other one does.
+    /// Whether this span begins before the other one.
     pub(super) fn begins_before(self, other: Span) -> bool {
         self.from < other.from
     }
@@ -44,7 +44,8 @@ impl Span {
     }
 }
 
-/// The stranger that came to a CPU last by the round's end, and the one that did after it.
+/// The last stranger that came to a CPU before the round's end, and the last one that came after
+/// it.
 pub(super) fn strangers_on<'a>(
     records: impl Iterator<Item = &'a Raw>,
     cpu: u16,
@@ -62,8 +63,10 @@ pub(super) fn strangers_on<'a>(
     (came, came_later)
 }
 
-/// When one of the threads `tids` was pushed out of a CPU in a round, until one of them was back, and by
-/// whom. `held`: whether one of them was there before the records. Where leaving was left out, it shows by who came.
+/// The spans in which the threads `tids` were away from a CPU, and the tasks that came in their
+/// place. A span begins when one of the threads is pushed out in the round, and ends when one of
+/// them is back. `held`: whether one of them was there before the records. If the record of leaving
+/// is missing, the record of the next task's coming takes its place.
 pub(super) fn absences_of(
     records: &[Raw],
     cpu: u16,
@@ -90,16 +93,16 @@ pub(super) fn absences_of(
     absences
 }
 
-/// When the absent thread was back. That it comes is told before its CPU flushes for it, if that has to; that it has
-/// come, after that.
+/// The time when the absent thread was back. One record of the switch comes before the CPU flushes
+/// for the thread, if it has to, and one comes after.
 pub(super) fn came_back(records: &[Raw], cpu: u16, gone: Span, tids: &Tids) -> u64 {
     let came = |r: &&Raw| r.kind == Kind::SwitchIn && r.cpu == cpu && tids.ours(r.tid);
     let times = records.iter().filter(came).map(|r| r.time);
     times.filter(|time| *time >= gone.to).min().unwrap_or(gone.to)
 }
 
-/// When the threads `tids` flushed: from a flush's record to the next thing that its thread did. Each
-/// thread's records come from one ring, so in their order.
+/// The spans in which the threads `tids` flushed, each from the record of a flush to the next
+/// action of its thread. All records of a thread come from one ring, so they are in order.
 pub(super) fn flushes_of(records: &[Raw], tids: &Tids) -> Vec<Span> {
     let mut open: BTreeMap<i32, Span> = BTreeMap::new();
     let mut spans = Vec::new();
@@ -115,7 +118,9 @@ pub(super) fn flushes_of(records: &[Raw], tids: &Tids) -> Vec<Span> {
     spans
 }
 
-/// When the threads `tids` were in one of the operations `ops`, and which: from its record to their next one. Each thread's records are in their order.
+/// The spans in which the threads `tids` were in one of the operations `ops`, with the thread. Each
+/// goes from the record of the operation to that of the thread's next one. The records of each
+/// thread are in order.
 pub(super) fn spans_of(records: &[Raw], tids: &Tids, ops: &BTreeSet<u64>) -> Vec<(i32, Span)> {
     let mut open: BTreeMap<i32, u64> = BTreeMap::new();
     let mut spans = Vec::new();
@@ -133,7 +138,8 @@ pub(super) fn spans_of(records: &[Raw], tids: &Tids, ops: &BTreeSet<u64>) -> Vec
     spans
 }
 
-/// Who came in the place of one of the threads `tids` that was pushed out of a CPU in a round, amid one of `calls`.
+/// The task that took the place of a thread which was pushed out of a CPU in the round, during one
+/// of `calls`.
 pub(super) fn pushed_out_amid(
     calls: &[(i32, Span)],
     records: &[Raw],
@@ -146,10 +152,11 @@ pub(super) fn pushed_out_amid(
     left.find(|r| amid(r)).map(|r| r.value as i32)
 }
 
-/// Whether a thread looked for somebody else to run amid one of `calls`, between two of its flushes, and went on itself: no
-/// switch tells that. The scheduler charges a thread for its time at each tick of the clock, which come `tick_ns` apart, and when it
-/// looks for the next one (kernel/sched/fair.c:update_curr, pick_next_task_fair, 5.10 to 7.2). So a charge sooner after another
-/// than a tick can be is no tick's.
+/// Whether a thread looked for another task to run during one of `calls`, between two of its
+/// flushes, and went on itself. No switch shows that. The scheduler charges a thread for its time
+/// at each tick of the clock, and when it looks for the next task (kernel/sched/fair.c:update_curr,
+/// pick_next_task_fair, 5.10 to 7.2). Ticks come `tick_ns` apart. So a charge that follows another
+/// one sooner does not come from a tick.
 pub(super) fn went_on_amid(calls: &[(i32, Span)], records: &[Raw], cpu: u16, tick_ns: u64) -> bool {
     calls.iter().any(|(tid, call)| {
         let amid = |r: &&Raw| r.cpu == cpu && r.tid == *tid && call.contains(r.time);
@@ -168,8 +175,8 @@ pub(super) fn went_on_amid(calls: &[(i32, Span)], records: &[Raw], cpu: u16, tic
     })
 }
 
-/// Whether a switch of tasks flushed this CPU during the round: it does so if flushes were due that
-/// its slot of the TLB had not seen, and their own turn then finds nothing left to do.
+/// Whether a switch of tasks flushed this CPU during the round. It does so if the CPU's slot of the
+/// TLB has missed flushes. These flushes then find nothing left to do.
 pub(super) fn flushed_by_switch(record: &Raw, cpu: u16, round: Observed) -> bool {
     let switch = record.flush_reason() == Some(FlushReason::TaskSwitch);
     let flushed = record.kind == Kind::Flush && switch && record.value != 0;
@@ -218,11 +225,11 @@ mod tests {
         };
         assert!(parted(&[2, 6], &[4, 8]), "tick, part, look, part");
         assert!(parted(&[2, 42, 46], &[4, 80]), "the next tick came before it looked");
-        // Ticks alone, one flush, and what lies before the first or after the last one.
+        // Only ticks, only one flush, and charges before the first or after the last flush.
         assert!(!parted(&[2, 42, 82], &[4, 50, 90]));
         assert!(!parted(&[2], &[4, 8]) && !parted(&[2, 6], &[4]));
         assert!(!parted(&[2, 3], &[4, 8]) && !parted(&[12, 16], &[4, 8]));
-        // Another call's.
+        // Records of another call.
         assert!(!parted(&[202, 206], &[204, 208]) && !parted(&[2, 6], &[4, 204]));
     }
 
@@ -282,7 +289,7 @@ mod tests {
             all.map(|(gone, who)| (gone.from, gone.to, who)).collect()
         };
         let absent = |records: &[Raw]| absent_if(true, records);
-        // Two kernel threads, one after the other, in place of thread 7.
+        // Two kernel threads take the place of thread 7, one after the other.
         let two = [out(11, 7, 30, 1), out(12, 30, 31, 1), out(14, 31, 7, 0), back(14, 7)];
         assert_eq!(absent(&two), [(11, 14, 30)]);
         let gone = Span { from: 11, to: 14 };
@@ -299,7 +306,7 @@ mod tests {
         assert_eq!(absent_if(false, &[came(12, 30)]), [], "nobody was there");
     }
 
-    /// Between a round's end and the look at its records somebody may come, too.
+    /// A task may come between the end of a round and the look at its records.
     #[test]
     fn who_comes_after_the_end_is_not_forgotten() {
         let used = Usage { minor_faults: 0, major_faults: 0, involuntary_switches: 0 };

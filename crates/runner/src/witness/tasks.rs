@@ -1,5 +1,4 @@
-//! Which tasks are the scenario's, and which of the others do no harm; which memory is the runner's
-//! own.
+//! Which tasks are the scenario's, which others do no harm, and which memory is the runner's own.
 
 use crate::log::{Kind, Raw};
 use crate::tids::Tids;
@@ -8,18 +7,18 @@ use needless_model::addr::{PageRange, Vpn};
 use needless_model::foreign;
 use needless_model::program::Program;
 
-/// Of the error code of an exception: the page was there, and it was a store (x86's bits).
+/// Bits of the error code of an exception on x86: the page was present, and the access was a store.
 const PRESENT: u64 = 1;
 const WRITE: u64 = 2;
 
-/// The scenario's threads, and what was found out about others.
+/// The scenario's threads, and what is known about other tasks.
 pub(super) struct Tasks {
     /// The scenario's threads.
     pub(super) tids: Tids,
-    /// Tasks that were looked at, and whether they are kernel threads; of a size set beforehand.
+    /// Tasks that were looked at, and whether they are kernel threads. Its size is set beforehand.
     known: Vec<(i32, bool)>,
-    /// The scenario's memory. Not where it has several processes: what the runner touches there is
-    /// shared, and mapped anew in each.
+    /// The scenario's memory; `None` if the scenario has several processes. Then the runner's
+    /// memory is shared, and each process maps it anew.
     areas: Option<Vec<PageRange>>,
 }
 
@@ -30,8 +29,8 @@ impl Tasks {
         Tasks { tids, known: sys::roomy(4096, (-1, true)), areas }
     }
 
-    /// Whether a thread of ours stores to memory for the first time that is the runner's own: its page
-    /// comes into the CPU's LRU batch.
+    /// Whether a thread of ours stores for the first time to a page of the runner's own memory.
+    /// That page goes into the CPU's LRU batch.
     pub(super) fn fills_own_page(&self, record: &Raw) -> bool {
         let fills = record.kind == Kind::Fault && record.extra & (PRESENT | WRITE) == WRITE;
         let page = Vpn::containing(record.value);
@@ -43,8 +42,8 @@ impl Tasks {
         self.tids.ours(tid)
     }
 
-    /// Whether a task leaves the loaded address space alone: the idle task, our own threads,
-    /// and kernel threads. A task that is gone already is taken for a user's.
+    /// Whether a task leaves the loaded address space alone: the idle task, our own threads, and
+    /// kernel threads. A task that is gone already counts as a user task.
     pub(super) fn harmless(&mut self, tid: i32) -> bool {
         if tid == 0 || self.ours(tid) {
             return true;
@@ -61,7 +60,7 @@ impl Tasks {
     }
 }
 
-/// The name of a task, for people.
+/// The name of a task in messages.
 pub(super) fn name(tid: i32) -> String {
     let name = std::fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
     match name.trim_ascii() {

@@ -1,4 +1,4 @@
-//! The `litmus` node and the names that it uses: what is read, what is refused.
+//! Tests of the `litmus` node and of the names that it uses: what is read, and what is refused.
 
 use super::*;
 use crate::{ScenarioError, Settings, Source};
@@ -18,7 +18,7 @@ fn litmus(text: &str) -> Result<(Program, Option<Litmus>), ScenarioError> {
     crate::litmus(&Source::new("x", text), &Settings::default())
 }
 
-/// The only problem of a text: its message, the text that it points at, its help.
+/// The only problem of a text: its message, the text that it points at, and its help.
 fn problem(text: &str) -> (String, String, String) {
     let error = litmus(text).expect_err(text);
     let problems: Vec<_> = error.problems().collect();
@@ -71,17 +71,17 @@ fn names_do_not_change_the_program() {
 #[test]
 fn what_is_wrong_with_a_litmus_node_is_pointed_at() {
     for (parts, message, place, help) in [
-        ("forbid \"P1\"", "says nothing of any kernel", "litmus", "add safe"),
+        ("forbid \"P1\"", "names no kernel row", "litmus", "add safe"),
         ("forbid \"P99\"; safe \"6.1\"", "unknown property `P99`", "\"P99\"", "P1, P2"),
         ("forbid 1; safe \"6.1\"", "a property's number", "1", "quoted"),
-        ("forbid \"P1\" \"P1\"; safe \"6.1\"", "`P1` is there twice", "\"P1\"", "remove"),
+        ("forbid \"P1\" \"P1\"; safe \"6.1\"", "`P1` is given twice", "\"P1\"", "remove"),
         (
             "forbid \"P1\"; forbid \"P2\"; safe \"6.1\"",
-            "`forbid` is there twice",
+            "`forbid` is given twice",
             "forbid",
             "one line",
         ),
-        ("safe \"6.1\"; safe \"6.12\"", "`safe` is there twice", "safe", "one line"),
+        ("safe \"6.1\"; safe \"6.12\"", "`safe` is given twice", "safe", "one line"),
         ("safe \"6.13\"", "no kernel row `6.13`", "\"6.13\"", "did you mean `6.1"),
         (
             "safe \"6.12,reus=x\"",
@@ -96,10 +96,10 @@ fn what_is_wrong_with_a_litmus_node_is_pointed_at() {
             "`mapcount`",
         ),
         ("safe \"6.12,x\"", "`x` is not understood", "\"6.12,x\"", "needless policies"),
-        ("safe \"6.1\" \"6.1\"", "`6.1` is there twice", "\"6.1\"", "remove one"),
+        ("safe \"6.1\" \"6.1\"", "`6.1` is given twice", "\"6.1\"", "remove one"),
         (
             "safe \"6.1\"; fails \"6.1\" violates=\"P1\"",
-            "`6.1` is there twice",
+            "`6.1` is given twice",
             "\"6.1\"",
             "remove one",
         ),
@@ -114,7 +114,7 @@ fn what_is_wrong_with_a_litmus_node_is_pointed_at() {
         assert!(remedy.contains(help), "{parts}: {remedy}");
     }
     let (said, _, _) = problem(&text("litmus { safe \"6.1\" }; litmus { safe \"6.1\" }"));
-    assert_eq!(said, "`litmus` is there twice");
+    assert_eq!(said, "`litmus` is given twice");
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn what_is_wrong_with_an_observation_is_pointed_at() {
     for (when, message, place, help) in [
         ("sen=old", "no load is named `sen`", "sen", "did you mean `seen`?"),
         ("seen=odl", "no store is named `odl`", "odl", "stores here: old, new, zero"),
-        ("seen=old and old=zero", "`old` is no load", "old", "on the left"),
-        ("seen=late", "`late` is no store", "late", "on the right"),
-        ("seen", "no observation", "seen", "LOAD=STORE"),
-        ("seen=old and ", "no observation", "", "LOAD=STORE"),
-        ("seen=old and seen=zero", "`seen` is there twice", "seen", "one value"),
+        ("seen=old and old=zero", "`old` is not a load", "old", "on the left"),
+        ("seen=late", "`late` is not a store", "late", "on the right"),
+        ("seen", "not an observation", "seen", "LOAD=STORE"),
+        ("seen=old and ", "not an observation", "", "LOAD=STORE"),
+        ("seen=old and seen=zero", "`seen` is given twice", "seen", "one value"),
         ("zero=old", "no load is named `zero`", "zero", "loads here: seen, late"),
     ] {
         let observe = format!("observe \"o\" when=\"{when}\" expect=\"never\"; safe \"6.1\"");
@@ -147,7 +147,7 @@ fn what_is_wrong_with_an_observation_is_pointed_at() {
     assert_eq!(name.0, "`o o` cannot name an observation");
     let twice =
         format!("{}; observe \"o\" when=\"seen=old\" expect=\"never\"", observe("o", "never"));
-    assert_eq!(problem(&text(&format!("litmus {{ {twice} }}"))).0, "`o` is there twice");
+    assert_eq!(problem(&text(&format!("litmus {{ {twice} }}"))).0, "`o` is given twice");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn what_is_wrong_with_a_name_is_pointed_at() {
     for (ops, message, help) in [
         ("read \"heap[0]\" as=\"1\"", "cannot name a load or store", "letters"),
         ("read \"heap[0]\" as=\"zero\"", "cannot name a load or store", "reserved"),
-        ("read \"heap[0]\" as=\"a\"; write \"heap[0]\" as=\"a\"", "`a` is there twice", "another"),
+        ("read \"heap[0]\" as=\"a\"; write \"heap[0]\" as=\"a\"", "`a` is given twice", "another"),
         ("read \"heap\" as=\"a\"", "does not name an access to one page", "exactly one page"),
         ("read \"heap[0..0]\" as=\"a\"", "does not name an access to one page", "exactly one page"),
         ("write \"heap[r]\" as=\"a\"", "does not name an access to one page", "exactly one page"),
@@ -228,5 +228,5 @@ fn what_is_wrong_with_the_models_own_operations_is_pointed_at() {
 
     let first = "scenario \"x\" { kernel-thread \"k\" cpu=0 {}; thread \"a\" cpu=1 {} }";
     let error = litmus(first).unwrap_err();
-    assert_eq!(error.to_string(), "the first thread is one of the kernel");
+    assert_eq!(error.to_string(), "the first thread is a kernel thread");
 }

@@ -35,28 +35,28 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
              "Gives the kernel advice about the pages.")),
         CallKind::AdviseRanges => line("process_madvise", (1, 1), &["advice"], &["pages", "stride"],
             ("process_madvise \"RANGE\" advice=\"…\" [pages=N] [stride=N]",
-             "Gives the kernel advice, any that madvise takes, about several ranges in one call: of one page each, or of N, at every stride-th page.")),
+             "Gives the kernel advice about several ranges in one call, any advice that madvise takes: ranges of one page each, or of N pages, at every stride-th page.")),
         CallKind::Mlock => line("mlock", (1, 1), &[], &["when"],
-            ("mlock \"RANGE\" [when=\"now|on-fault\"]", "Locks the pages in memory: brings them there now, or locks those that are there, and others once they are (MLOCK_ONFAULT).")),
+            ("mlock \"RANGE\" [when=\"now|on-fault\"]", "Locks the pages in memory: brings all of them into memory now, or locks those that are present, and others once they are (MLOCK_ONFAULT).")),
         CallKind::Munlock => line("munlock", (1, 1), &[], &[],
-            ("munlock \"RANGE\"", "Locks the pages in memory no more.")),
+            ("munlock \"RANGE\"", "Unlocks the pages.")),
         CallKind::ClearRefs => line("clear-refs", (0, 0), &[], &["of"],
-            ("clear-refs [of=\"accessed|soft-dirty\"]", "Takes the accessed or the soft-dirty bits of all pages of the process (1 or 4 to /proc/self/clear_refs).")),
+            ("clear-refs [of=\"accessed|soft-dirty\"]", "Clears the accessed or the soft-dirty bits of all pages of the process (writes 1 or 4 to /proc/self/clear_refs).")),
         CallKind::Pagemap => line("pagemap", (1, 1), &[], &[],
-            ("pagemap \"RANGE\"", "Reads /proc/self/pagemap: which pages were stored to since soft-dirty bits were taken.")),
+            ("pagemap \"RANGE\"", "Reads in /proc/self/pagemap which pages were stored to since soft-dirty bits were cleared.")),
         CallKind::Sigaction => line("sigaction", (1, 1), &["by"], &[],
-            ("sigaction \"SIGSEGV\" by=\"mprotect\"", "From now on a store that the protection forbids is a signal, whose handler lets it go on: mprotect of its page.")),
+            ("sigaction \"SIGSEGV\" by=\"mprotect\"", "Installs a handler: from now on, a store that the protection forbids raises the signal, and the handler lets the store go on by mprotect of its page.")),
         CallKind::UffdRegister => line("uffdio_register", (1, 1), &["mode"], &["features"],
             ("uffdio_register \"RANGE\" mode=\"missing|minor|wp|missing-minor|missing-wp|minor-wp|missing-minor-wp\" [features=\"none|unpopulated|async\"]",
-             "Has userfaultfd watch accesses to pages that are not there, to those that a file in memory has and that are not mapped (minor), or stores to those that are protected.")),
+             "Lets userfaultfd watch accesses to missing pages, accesses to pages that a file in memory has and that are not mapped (minor), or stores to protected pages.")),
         CallKind::UffdUnregister => line("uffdio_unregister", (1, 1), &[], &[],
-            ("uffdio_unregister \"RANGE\"", "Has userfaultfd watch the pages no more.")),
+            ("uffdio_unregister \"RANGE\"", "Ends userfaultfd's watch over the pages.")),
         CallKind::UffdProtect => line("uffdio_writeprotect", (1, 1), &["mode"], &[],
             ("uffdio_writeprotect \"RANGE\" mode=\"protect|unprotect\"",
-             "Protects pages that userfaultfd watches from stores, or no more.")),
+             "Protects pages that userfaultfd watches from stores, or ends their protection.")),
         CallKind::UffdFill => line("uffdio_fill", (1, 1), &["by"], &[],
             ("uffdio_fill \"RANGE\" by=\"zeropage|copy|continue|poison\"",
-             "Maps something where nothing is yet: zeros, a copy of zeros, the file's pages, or what raises a signal (UFFDIO_ZEROPAGE, UFFDIO_COPY, UFFDIO_CONTINUE, UFFDIO_POISON).")),
+             "Maps something where nothing is mapped yet: zeros, a copy of zeros, the file's pages, or a marker that makes accesses raise a signal (UFFDIO_ZEROPAGE, UFFDIO_COPY, UFFDIO_CONTINUE, UFFDIO_POISON).")),
         CallKind::UffdMove => line("uffdio_move", (1, 1), &["to"], &[],
             ("uffdio_move \"RANGE\" to=\"AREA\"",
              "Moves the pages to the start of another area, which userfaultfd watches (UFFDIO_MOVE).")),
@@ -71,30 +71,30 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
              "Reclaims the pages as if memory were short: ages them, then writes them to swap.")),
         CallKind::Khugepaged => line("khugepaged", (1, 1), &[], &[],
             ("khugepaged \"RANGE\"",
-             "khugepaged comes by: used pages become huge pages where these are wanted.")),
+             "Runs khugepaged over the pages: used pages become huge pages where huge pages are wanted.")),
         CallKind::SplitDeferred => line("split-deferred", (0, 0), &[], &[],
             ("split-deferred",
-             "Splits all large folios of which parts are mapped no more, as if memory were short: those parts are free then.")),
+             "Splits all large folios of which parts are no longer mapped, as if memory were short, and so frees these parts.")),
         CallKind::Sync => line("msync", (1, 1), &[], &[],
             ("msync \"RANGE\"",
-             "Writes what was stored to files on disks there (MS_SYNC): the next store to each of the pages faults.")),
+             "Writes back the pages of files on disks that were stored to (MS_SYNC): the next store to each of the pages faults.")),
         CallKind::Writeback => line("writeback", (1, 1), &[], &[],
             ("writeback \"RANGE\"",
-             "Writes the dirty pages of shared memory to where they came from, as the kernel does by itself: the next store to each faults.")),
+             "Writes the dirty pages of shared memory back to their file or to swap, as the kernel does by itself: the next store to each faults.")),
         CallKind::WriteFile => line("pwrite", (1, 1), &[], &[],
             ("pwrite \"FILE[RANGE]\"", "Writes whole pages of the file, one after the other.")),
         CallKind::DropFile => line("fadvise", (1, 1), &["advice"], &[],
             ("fadvise \"FILE[RANGE]\" advice=\"dontneed\"",
-             "Says that pages of the file need not be in memory: those leave it that nobody has mapped.")),
+             "Says that pages of the file need not stay in memory: those that nobody has mapped leave it.")),
         CallKind::Truncate => line("ftruncate", (1, 1), &["pages"], &[],
             ("ftruncate \"FILE\" pages=N",
-             "Gives the file another size: what is behind its end goes, whoever has it mapped.")),
+             "Changes the file's size: pages beyond its new end are removed, even where they are mapped.")),
         CallKind::SyncFile => line("fsync", (1, 1), &[], &[],
             ("fsync \"FILE\"",
-             "Writes all that was stored to the file to its disk, mapped or not: the next store to each of the pages faults.")),
+             "Writes all dirty pages of the file back to its disk, mapped or not: the next store to each of the pages faults.")),
         CallKind::MovePages => line("move_pages", (1, 1), &["node"], &[],
             ("move_pages \"RANGE\" node=N",
-             "Moves the pages to a NUMA node in one call, which answers for each page.")),
+             "Moves the pages to a NUMA node in one call, which returns a status for each page.")),
         CallKind::Mbind => line("mbind", (1, 1), &["policy"], &["node", "then"],
             ("mbind \"RANGE\" policy=\"default|local|bind|preferred|interleave\" [node=N] [then=\"move\"]",
              "Sets the memory policy of the mapping, and moves pages that do not follow it (MPOL_MF_MOVE).")),
@@ -111,25 +111,25 @@ pub(crate) const fn rule(kind: CallKind) -> Rule {
              "Waits until NUMA balancing has sampled the pages: the next access to each of them is a hint fault.")),
         CallKind::Switch => line("switch", (0, 1), &[], &[],
             ("switch [N]",
-             "Other processes run on the CPU, N of them one after the other, before the thread goes on.")),
+             "Lets other processes run on the CPU, N of them one after the other, before the thread goes on.")),
         CallKind::Fork => line("fork", (1, 1), &[], &[],
             ("fork \"PROCESS\"", "Starts the process, with a copy of this one's memory.")),
         CallKind::Wait => line("wait", (1, 1), &[], &[],
             ("wait \"PROCESS\"", "Waits until the process has ended.")),
         CallKind::Exec => line("exec", (0, 0), &[], &[],
-            ("exec", "The process goes on with another program, which ends at once.")),
+            ("exec", "Replaces the process's program by another one, which ends at once.")),
         CallKind::Pin => line("pin", (1, 1), &["as", "access"], &["by"],
             ("pin \"PAGE\" as=\"PIN\" access=\"read|write|force\" [by=\"pin|get\"]",
-             "Holds on to the page as a device does, whatever becomes of its mapping.")),
+             "Holds the page as a device does, whatever happens to its mapping.")),
         CallKind::Dma => line("dma", (1, 1), &["access"], &["as"],
             ("dma \"PIN\" access=\"read|write\" [as=\"NAME\"]",
              "A device loads from the page that the pin holds, or stores to it.")),
         CallKind::Unpin => line("unpin", (1, 1), &[], &[],
-            ("unpin \"PIN\"", "Lets go of the page.")),
+            ("unpin \"PIN\"", "Releases the page.")),
     }
 }
 
-/// The call that is written by this name.
+/// The call that is written with this name.
 pub(super) fn named(name: &str) -> Option<CallKind> {
     CallKind::iter().find(|kind| rule(*kind).name == name)
 }
@@ -232,7 +232,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The first process alone has a userfaultfd.
+    /// Checks that the process may make the call: only the first process has a userfaultfd.
     fn may_call(&self, kind: CallKind, node: &Node) -> Result<(), Problem> {
         let uffd = matches!(
             kind,
@@ -247,23 +247,28 @@ impl Lowering<'_> {
         if !uffd || self.own_process == ProcessId::FIRST {
             return Ok(());
         }
-        let message = format!("`{}` is for the first process", node.name);
-        Err(Problem::new(node.span, message, "in a process that is forked")
+        let message = format!("`{}` works in the first process only", node.name);
+        Err(Problem::new(node.span, message, "in a forked process")
             .help("its userfaultfd does not watch what a fork copies (UFFD_FEATURE_EVENT_FORK is not modelled)"))
     }
 
-    /// One signal, with one handler.
+    /// Reads `sigaction`: there is one signal, with one handler.
     fn sigaction(&self, node: &Node) -> Result<CallExpr, Problem> {
         let signal = &node.args[0];
         if signal.text("a signal's name")? != "SIGSEGV" {
-            return Err(Problem::new(signal.span, "no scenario has this signal", "unknown")
-                .help("write sigaction \"SIGSEGV\" by=\"mprotect\""));
+            return Err(Problem::new(
+                signal.span,
+                "scenarios do not support this signal",
+                "this signal",
+            )
+            .help("write sigaction \"SIGSEGV\" by=\"mprotect\""));
         }
         word(node, "by", &[("mprotect", ())])?;
         Ok(CallExpr::Sigaction)
     }
 
-    /// A process has one userfaultfd. Other features than before make another one; nobody sleeps by the first one then.
+    /// Reads `uffdio_register`. The process has one userfaultfd. Naming other features than before
+    /// makes another one, if nobody else uses the first one (`check_userfaultfd`).
     fn uffd_register(&mut self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?.expr;
         let mode = word(node, "mode", &Watch::ALL)?;
@@ -288,7 +293,8 @@ impl Lowering<'_> {
         Ok(CallExpr::Map { area, prot })
     }
 
-    /// Ranges of so many pages, one right after the other unless a stride says otherwise.
+    /// Reads ranges of equal numbers of pages. Each follows directly on the one before unless a
+    /// stride is given.
     fn advise_ranges(&self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?;
         let number = |name, bounds: call::Bounds, default: Value| match node.prop(name) {
@@ -304,7 +310,7 @@ impl Lowering<'_> {
         {
             let message = format!("ranges of {each} pages overlap at every {every}");
             return Err(Problem::new(place("pages"), message, "too many")
-                .also(place("stride"), "or too near")
+                .also(place("stride"), "or too close")
                 .help("stride= counts from the start of one range to the start of the next"));
         }
         if let (Some(count), Some(every)) = (pages.count, every)
@@ -325,7 +331,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Pages, and another area that has room for them.
+    /// Reads pages, and another area that has room for them.
     fn elsewhere(&self, node: &Node) -> Result<(RangeExpr, u16), Problem> {
         let pages = self.some_pages(&node.args[0])?;
         let Some(written) = node.prop("to") else {
@@ -335,8 +341,12 @@ impl Lowering<'_> {
         };
         let to = self.area(written.text("an area's name")?, written.span)?;
         if to == pages.expr.area {
-            return Err(Problem::new(written.span, "the pages are there already", "the same area")
-                .help("move them to another area"));
+            return Err(Problem::new(
+                written.span,
+                "the pages are in this area already",
+                "the same area",
+            )
+            .help("move them to another area"));
         }
         let room = self.size(to);
         match pages.count {
@@ -350,7 +360,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The process that the node names: another one than its own.
+    /// The process that the node names, which must be another one than its own.
     fn process(&self, node: &Node) -> Result<ProcessId, Problem> {
         let (written, name) = (&node.args[0], node.args[0].text("a process's name")?);
         let known = self.processes.iter().map(String::as_str);
@@ -374,7 +384,7 @@ impl Lowering<'_> {
         Ok(process)
     }
 
-    /// Nothing of the process's is left that could do more.
+    /// Reads `exec`, after which nothing of the process may be left to do.
     fn exec(&self, node: &Node, last: bool) -> Result<CallExpr, Problem> {
         let (label, help) = if self.own_process == ProcessId::FIRST {
             ("in the first process", "the scenario ends with its first process; fork another one")
@@ -385,10 +395,11 @@ impl Lowering<'_> {
         } else {
             return Ok(CallExpr::Exec);
         };
-        Err(Problem::new(node.span, "`exec` leaves nothing of the process here", label).help(help))
+        Err(Problem::new(node.span, "`exec` must be the last operation of a forked process", label)
+            .help(help))
     }
 
-    /// The file that is named.
+    /// The file that the value names.
     fn file(&self, written: &Written) -> Result<NamedFile, Problem> {
         let number = self.files.named(written.text("a file's name")?, written.span)?;
         Ok(self.named_file(number))
@@ -399,7 +410,7 @@ impl Lowering<'_> {
         NamedFile { file: number, fs, pages, write_pages }
     }
 
-    /// The file and the pages of it that are named.
+    /// The file that the value names, and its pages in the range.
     fn file_range(&self, written: &Written) -> Result<(NamedFile, Bounds), Problem> {
         let range = expr::parse_range(written)?;
         let file = self.named_file(self.files.named(&range.area, range.area_span)?);

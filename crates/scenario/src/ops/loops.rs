@@ -1,4 +1,4 @@
-//! Blocks: loops, with their variables in slots, and `measure`.
+//! Blocks: loops, whose variables have slots, and `measure`.
 
 use super::{Block, Lowering, MAX_COUNT};
 use crate::document::{Node, Value as Written};
@@ -28,7 +28,7 @@ impl Lowering<'_> {
         };
         let pages = self.pages(written)?;
         let stride = self.stride(node)?;
-        // With a start that moves, the variable is not independent of the outer ones.
+        // If the start depends on outer variables, this variable is not independent of them.
         let bounds = match (pages.first.known(), pages.count, stride.known()) {
             (Some(first), Some(0), _) => Some((first, first - 1)),
             (Some(first), Some(count), Some(s)) => Some((first, first + (count - 1) / s * s)),
@@ -40,13 +40,13 @@ impl Lowering<'_> {
 
     pub(super) fn rounds(&mut self, node: &Node) -> Result<OpKind, Problem> {
         if let Some(first) = self.rounds.replace(node.span) {
-            return Err(Problem::new(node.span, "`rounds` is there twice", "again here")
+            return Err(Problem::new(node.span, "`rounds` is given twice", "again here")
                 .also(first, "first here")
                 .help("a scenario has one `rounds` block"));
         }
         if self.thread.0 != 0 || !self.blocks.is_empty() {
             return Err(Problem::new(node.span, "`rounds` is in the wrong place", "here")
-                .help("it stands in the first thread, in no other block"));
+                .help("put it into the first thread, outside other blocks"));
         }
         let count = self.scope.number_in(&node.args[0], "the number of rounds", 1..=MAX_COUNT)?;
         let warmup = match node.prop("warmup") {
@@ -62,7 +62,7 @@ impl Lowering<'_> {
         let counts = self.blocks.contains(&Block::Rounds) || self.own_process != ProcessId::FIRST;
         if !counts || self.blocks.contains(&Block::Measure) {
             return Err(Problem::new(node.span, "`measure` is in the wrong place", "here")
-                .help("it stands inside `rounds` or in a process, and in no other `measure`"));
+                .help("put it into `rounds` or into a process, outside other `measure` blocks"));
         }
         self.blocks.push(Block::Measure);
         let body = self.body(node.children());
@@ -70,7 +70,7 @@ impl Lowering<'_> {
         Ok(OpKind::Measure { body })
     }
 
-    /// Lowers the body of a loop whose variable, if it has one, takes values within `bounds`.
+    /// Lowers the body of a loop. If the loop has a variable, its values lie within `bounds`.
     fn block(
         &mut self,
         node: &Node,

@@ -1,5 +1,5 @@
-//! Names of loads and stores, by which a `litmus` node speaks of them. They are no part of the
-//! program.
+//! Names of loads and stores. A `litmus` node refers to operations by these names. They are not
+//! part of the program.
 
 use super::Lowering;
 use crate::document::Node;
@@ -7,29 +7,29 @@ use crate::error::Problem;
 use crate::tokens::is_name;
 use miette::SourceSpan;
 
-/// The word that stands for the value of a page that nobody has stored to.
+/// The word for the value of a page that nobody has stored to.
 pub(crate) const ZERO: &str = "zero";
 
 /// A load or store that has a name.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
-    /// The name.
+    /// The name that the text gives it.
     pub name: String,
-    /// Where it is given.
+    /// Where the name is given.
     pub span: SourceSpan,
     /// The operation's number.
     pub op: u32,
-    /// Whether it is a store.
+    /// Whether the operation is a store.
     pub store: bool,
 }
 
-/// The property that names an operation, where it has that meaning: `as=` of a loop does not.
+/// The property that names an operation, where it has that meaning. `as=` of a loop does not.
 pub(super) fn prop(node: &Node) -> Option<&'static str> {
     matches!(node.name.as_str(), "read" | "write" | "dma").then_some("as")
 }
 
 impl Lowering<'_> {
-    /// Takes down the name of operation `op`, if it has one.
+    /// Records the name of operation `op`, if it has one.
     pub(super) fn name_access(&mut self, node: &Node, op: u32) -> Result<(), Problem> {
         let Some(written) = prop(node).and_then(|name| node.prop(name)) else { return Ok(()) };
         let name = written.text("a name")?;
@@ -68,7 +68,7 @@ fn twice(name: &str, span: SourceSpan, before: &Named) -> Problem {
         return Problem::new(span, format!("each of several threads names `{name}`"), "this name")
             .help("give the access that has a name a thread without count=");
     }
-    Problem::new(span, format!("`{name}` is there twice"), "again here")
+    Problem::new(span, format!("`{name}` is given twice"), "again here")
         .also(before.span, "first here")
         .help("choose another name")
 }

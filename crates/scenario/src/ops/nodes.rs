@@ -11,7 +11,7 @@ impl Lowering<'_> {
         let pages = self.some_pages(&node.args[0])?;
         let count = pages.count.unwrap_or_else(|| self.size(pages.expr.area));
         if count > MOST_MOVED {
-            let message = format!("move_pages is asked for {count} pages");
+            let message = format!("move_pages is asked to move {count} pages");
             return Err(Problem::new(pages.span, message, "too many")
                 .help(format!("at most {MOST_MOVED} in one call: move them in parts")));
         }
@@ -53,14 +53,14 @@ impl Lowering<'_> {
     pub(super) fn numa_scan(&self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?.expr;
         if matches!(self.machine.numa.balancing, None | Some(Balancing::Off)) {
-            let message = "NUMA balancing samples nothing on this machine";
+            let message = "NUMA balancing samples no pages on this machine";
             return Err(Problem::new(node.span, message, "it is not switched on")
                 .help("add numa-balancing \"on\" (or \"tiering\") to `machine`"));
         }
         Ok(CallExpr::NumaScan { pages })
     }
 
-    /// The policy of a `policy=` word, with its node.
+    /// The memory policy that `policy=` names, with its node.
     fn mempolicy(&self, node: &Node) -> Result<Mempolicy, Problem> {
         let words = Mempolicy::WORDS.map(|(word, names)| (word, (word, names)));
         let (word, names) = super::word(node, "policy", &words)?;
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The NUMA node that a property names: one that the scenario's machine has.
+    /// The NUMA node that a property names. The scenario's machine must have it.
     fn numa_node(&self, node: &Node, name: &str) -> Result<u16, Problem> {
         let Some(written) = node.prop(name) else {
             let message = format!("`{}` needs a NUMA node", node.name);

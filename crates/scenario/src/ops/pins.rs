@@ -1,4 +1,4 @@
-//! Pins: which there are, and whether each is used as it was made.
+//! Pins: which pins there are, and whether each is used in a way that it was made for.
 
 use super::{Lowering, word};
 use crate::document::{Node, Value as Written};
@@ -9,7 +9,7 @@ use needless_model::addr::{PinId, ProcessId};
 use needless_model::call::{CallExpr, Gup, PinAccess};
 use needless_model::program::Access;
 
-/// The pins that were named so far. A use may stand before what makes the pin.
+/// The pins named so far. A use may come before the operation that makes the pin.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Vec<Named>);
 
@@ -20,7 +20,7 @@ struct Named {
     uses: Vec<Use>,
 }
 
-/// What makes the pin, the first time.
+/// The first operation that makes the pin.
 #[derive(Debug)]
 struct Made {
     by: ProcessId,
@@ -44,7 +44,7 @@ impl Pins {
         (PinId(at as u16), &mut self.0[at])
     }
 
-    /// What is wrong with the uses of pins.
+    /// The problems with the uses of pins.
     pub(super) fn problems(&self) -> Vec<Problem> {
         let made = || self.0.iter().filter(|pin| pin.made.is_some());
         let uses = self.0.iter().flat_map(|pin| pin.uses.iter().map(move |used| (pin, used)));
@@ -60,7 +60,7 @@ impl Pins {
                 }));
             };
             let (message, help) = if used.by != first.by {
-                let message = format!("`{name}` is another process's");
+                let message = format!("`{name}` belongs to another process");
                 (message, "a pin is used by the process that holds it")
             } else if used.stores && !first.write {
                 (format!("`{name}` is for loads only"), "pin the page with access=\"write\"")
@@ -75,12 +75,12 @@ impl Pins {
 }
 
 impl Lowering<'_> {
-    /// What the uses of pins have wrong, once all threads are lowered.
+    /// Records the problems with the uses of pins, once all threads are lowered.
     pub(crate) fn check_pins(&mut self) {
         self.problems.extend(self.pins.problems());
     }
 
-    /// Hold of one page.
+    /// Reads `pin`, which holds one page.
     pub(super) fn pin(&mut self, node: &Node) -> Result<CallExpr, Problem> {
         let pages = self.some_pages(&node.args[0])?;
         if pages.count != Some(1) {
@@ -111,14 +111,14 @@ impl Lowering<'_> {
         Ok(CallExpr::Pin { pages: pages.expr, pin, gup, access })
     }
 
-    /// A device uses the page that is held.
+    /// Reads `dma`: a device uses the page that a pin holds.
     pub(super) fn dma(&mut self, node: &Node) -> Result<CallExpr, Problem> {
         let access = word(node, "access", &[("read", Access::Read), ("write", Access::Write)])?;
         let pin = self.used(&node.args[0], access.is_write())?;
         Ok(CallExpr::Dma { pin, access })
     }
 
-    /// The page is let go.
+    /// Reads `unpin`, which releases the page.
     pub(super) fn unpin(&mut self, node: &Node) -> Result<CallExpr, Problem> {
         Ok(CallExpr::Unpin { pin: self.used(&node.args[0], false)? })
     }

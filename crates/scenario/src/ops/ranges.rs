@@ -1,4 +1,4 @@
-//! Ranges of pages, checked as far as their bounds are known before the run.
+//! Ranges of pages. Their bounds are checked as far as they are known before the run.
 
 use super::Lowering;
 use crate::document::Value as Written;
@@ -8,34 +8,34 @@ use crate::scope::Value;
 use miette::SourceSpan;
 use needless_model::program::RangeExpr;
 
-/// A range of pages and what is known of it.
+/// A range of pages, and what is known about it.
 pub(super) struct Pages {
-    /// What executors resolve.
+    /// The expression that executors resolve.
     pub expr: RangeExpr,
-    /// First page.
+    /// The first page.
     pub first: Value,
-    /// Number of pages, if it does not depend on a loop.
+    /// The number of pages, if it does not depend on a loop.
     pub count: Option<i64>,
-    /// Where it is written.
+    /// Where the range is written.
     pub span: SourceSpan,
 }
 
-/// The first page of a range, and how many there are.
+/// The first page of a range, and the number of its pages.
 pub(super) struct Bounds {
-    /// First page.
+    /// The first page.
     pub first: Value,
-    /// Number of pages.
+    /// The number of pages.
     pub count: Value,
 }
 
-/// What a range is part of.
+/// The thing that a range is a part of.
 #[derive(Copy, Clone)]
 pub(super) struct Whole<'a> {
-    /// In a word.
+    /// What it is, in one word.
     pub what: &'static str,
-    /// Its name.
+    /// The name that the scenario gives it.
     pub name: &'a str,
-    /// Its pages.
+    /// Its size in pages.
     pub size: i64,
 }
 
@@ -58,7 +58,7 @@ impl Whole<'_> {
 }
 
 impl Lowering<'_> {
-    /// A number that may depend on loops, at least `least` where that is known.
+    /// Reads a number that may depend on loops. It must be at least `least` where that is known.
     pub(super) fn value(
         &self,
         written: &Written,
@@ -79,7 +79,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A range that holds at least one page: system calls refuse an empty one.
+    /// Reads a range that has at least one page: system calls refuse an empty range.
     pub(super) fn some_pages(&self, written: &Written) -> Result<Pages, Problem> {
         let pages = self.pages(written)?;
         if pages.count != Some(0) {
@@ -99,7 +99,7 @@ impl Lowering<'_> {
         Ok(Pages { expr, first, count: count.known(), span: range.span })
     }
 
-    /// Which pages of the whole a range names.
+    /// The pages of the whole that a range names.
     pub(super) fn bounds(&self, range: &RangeAst, whole: Whole<'_>) -> Result<Bounds, Problem> {
         let (first, count) = match &range.pages {
             PagesAst::All => (Value::constant(0), Value::constant(whole.size)),
@@ -120,7 +120,7 @@ impl Lowering<'_> {
                         "its end",
                     )
                     .also(start.span, "its start")
-                    .help("write heap[first..end], where the end is the page behind the last"));
+                    .help("write heap[first..end], where `end` is the page after the last one"));
                 }
                 (first, count)
             }

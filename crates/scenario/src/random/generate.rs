@@ -1,4 +1,4 @@
-//! Draws a case.
+//! Draws a case from a seed.
 
 use super::operations::{Drawn, Effect, Needs, OPERATIONS, Operation};
 use super::state::{HUGE, MAP, Pages, State, Uffd};
@@ -11,117 +11,134 @@ use needless_model::rng::SplitMix64;
 use needless_model::userfaultfd::Features;
 use std::ops::RangeInclusive;
 
-/// Seeds that draw processes and shared memory, too: of those for development the second half, of those for evidence
-/// all that were not taken when this began. The others draw what they always did.
+/// Seeds that also draw processes and shared memory: the second half of the seeds for development,
+/// and all seeds for evidence that were not used yet when this began. The other seeds draw what
+/// they drew before.
 const WITH_PROCESSES: [RangeInclusive<u64>; 2] = [500_000..=999_999, 1_080_000..=u64::MAX];
 
-/// Of those, the seeds that draw files, too: of those for development the second half.
+/// The seeds with processes that also draw files. For development, these are the second half.
 const WITH_FILES: [RangeInclusive<u64>; 2] = [750_000..=999_999, 1_200_000..=u64::MAX];
 
-/// Of those, the seeds whose files may be on a disk, and which write files back and punch holes: of those for development the second half.
+/// The seeds with files whose files may be on a disk. They also write files back and punch holes.
+/// For development, these are the second half.
 const WITH_DISKS: [RangeInclusive<u64>; 2] = [875_000..=999_999, 2_400_000..=u64::MAX];
 
-/// Of those, the seeds that change files by system calls as well.
+/// The seeds with disks that also change files by system calls.
 const WITH_FILE_CALLS: [RangeInclusive<u64>; 2] = [950_000..=999_999, 2_500_000..=u64::MAX];
 
-/// Of those, the seeds whose files also leave memory, and may hold nothing at first on a disk, too.
+/// The seeds with file calls whose files also leave memory. Their files on a disk may begin as
+/// holes.
 const WITH_DROPS: [RangeInclusive<u64>; 2] = [962_500..=999_999, 2_600_000..=u64::MAX];
 
-/// Of those, the seeds that put guards into mappings and advise several ranges at once, as well.
+/// The seeds with drops that also put guards into mappings and advise several ranges at once.
 const WITH_GUARDS: [RangeInclusive<u64>; 2] = [975_000..=999_999, 2_600_000..=u64::MAX];
 
-/// The seeds that draw huge pages: areas that have room for some, and few steps of few pages or of all that an entry maps.
+/// The seeds that draw huge pages: areas with room for some, and few steps. A step is about a few
+/// pages, or about as many as one entry maps.
 const WITH_HUGE_PAGES: [RangeInclusive<u64>; 2] = [300_000..=399_999, 4_000_000..=4_999_999];
 
-/// Of those, the seeds that give any advice about several ranges at once, and draw all that those with processes and guards do.
+/// The seeds with huge pages that give any advice about several ranges at once. They also draw
+/// everything that seeds with processes and guards draw.
 const WITH_RANGES: [RangeInclusive<u64>; 2] = [350_000..=399_999, 4_500_000..=4_999_999];
 
-/// The seeds that draw userfaultfd, every second one of them huge pages as well.
+/// The seeds that draw userfaultfd. Every second one draws huge pages as well.
 const WITH_USERFAULTFD: [RangeInclusive<u64>; 2] = [200_000..=299_999, 5_000_000..=5_999_999];
 
-/// Of those, the seeds in which it watches files and shared memory, and fills and moves pages, too; what becomes of those that seeds with files draw.
+/// The seeds with userfaultfd in which it also watches files and shared memory, and fills and moves
+/// pages. They draw the same operations on files as seeds with files.
 const WITH_WATCHED_FILES: [RangeInclusive<u64>; 2] = [250_000..=299_999, 5_500_000..=5_999_999];
 
-/// Those of them in which the answer may be a page that is moved.
+/// The seeds with watched files in which a fault may be answered by moving a page.
 const WITH_MOVED_IN: [RangeInclusive<u64>; 2] = [275_000..=299_999, 5_750_000..=5_999_999];
 
-/// Those of them in which pages are filled and moved where there are huge pages, too.
+/// The seeds with moved-in pages in which pages are also filled and moved where there are huge
+/// pages.
 const WITH_MOVED_HUGE: [RangeInclusive<u64>; 2] = [290_000..=299_999, 5_900_000..=5_999_999];
 
-/// The first kernel that moves pages for whoever has a userfaultfd.
+/// The first kernel that moves pages for the holder of a userfaultfd (UFFDIO_MOVE).
 const MOVES_SINCE: (u32, u32) = (6, 8);
 
-/// The first kernel that refuses to watch others than stores where it watches stores (policy `uffd-mode`).
+/// The first kernel that refuses to watch other accesses where stores are watched (policy
+/// `uffd-mode`).
 const BUSY_SINCE: (u32, u32) = (7, 3);
 
-/// The seeds that take and read soft-dirty bits, of any memory and in any process, every second one of them with huge pages, and without processes. No guards are drawn: the soft-dirty
-/// bit of one that was moved is not modelled.
+/// The seeds that clear and read soft-dirty bits, of any memory and in any process. Every second
+/// one has huge pages and no processes. They draw no guards: the model does not have the soft-dirty
+/// bit of a guard that was moved.
 const WITH_SOFT_DIRTY: [RangeInclusive<u64>; 2] = [100_000..=199_999, 6_000_000..=6_999_999];
 
-/// The seeds that lock memory, of files, too, and in any process.
+/// The seeds that lock memory, also of files and in any process.
 const WITH_MLOCK: [RangeInclusive<u64>; 2] = [10_000..=19_999, 7_000_000..=7_999_999];
 
-/// The seeds in which pages of files and of shared memory leave memory as private ones do, which draw all that those with files, processes and
-/// guards do; in some memory is locked, too.
+/// The seeds in which pages of files and of shared memory leave memory as private pages do. They
+/// also draw everything that seeds with files, processes and guards draw. Some also lock memory.
 const WITH_PAGEOUT: [RangeInclusive<u64>; 2] = [30_000..=39_999, 9_000_000..=9_499_999];
 
-/// The seeds of files on disks with large folios, which draw all that those with files, processes and guards do.
+/// The seeds of files on disks with large folios. They also draw everything that seeds with files,
+/// processes and guards draw.
 const WITH_FOLIOS: [RangeInclusive<u64>; 2] = [20_000..=29_999, 8_000_000..=8_999_999];
 
-/// The seeds of large folios smaller than a huge page, in private memory, with advice about huge pages, guards and one process that is forked; without swap
-/// space, and only on kernels that have such folios.
+/// The seeds of large folios of private memory that are smaller than a huge page. They draw advice
+/// about huge pages, guards and one forked process. They have no swap space. On kernels without
+/// such folios they draw none.
 const WITH_MTHP: [RangeInclusive<u64>; 2] = [40_000..=49_999, 9_500_000..=9_999_999];
 
-/// The seeds of machines with two NUMA nodes: calls that move pages or say where they are to come from, among operations on private memory, with guards. There are
-/// no processes and no swap space, which the model does not have there.
+/// The seeds of machines with two NUMA nodes. They draw calls that move pages or choose their
+/// nodes, among operations on private memory and guards. They have no processes and no swap space:
+/// the model does not have these together with nodes.
 const WITH_NODES: [RangeInclusive<u64>; 2] = [50_000..=59_999, 3_000_000..=3_999_999];
 
-/// The first release that has them.
+/// The first release that has large folios of private memory.
 const MTHP_SINCE: (u32, u32) = (6, 8);
 
-/// From this seed on they draw by turns what each class of seeds above draws that kernels differ in most: what is run as evidence for the
-/// whole of the model.
+/// The first seed that draws from all classes. From here on, seeds take turns with the classes
+/// above that differ most between kernels. These seeds are run as evidence for the whole model.
 pub const OF_EVERYTHING: u64 = 10_000_000;
 
-/// A seed of each of those classes: files; huge pages; userfaultfd, with files, with moved pages and huge ones; soft-dirty bits; locked memory;
-/// files with large folios, and paged out; large folios of private memory.
+/// One seed of each of those classes: files; huge pages; userfaultfd, with files, with moved-in
+/// pages; soft-dirty bits; locked memory; files with large folios; pageout; large folios of private
+/// memory.
 const CLASSES: [u64; 10] = [
     2_600_000, 4_500_000, 5_000_000, 5_500_000, 5_750_000, 6_000_000, 7_000_000, 8_000_000,
     9_000_000, 9_500_000,
 ];
 
-/// Pages of a write to a file: powers of two, up to more than a fault looks around, and what makes folios of several sizes.
+/// Pages of one write to a file: powers of two, more pages than fault-around maps, and lengths that
+/// make folios of several sizes.
 const WRITES: [u64; 10] = [2, 4, 8, 12, 16, 16, 24, 32, 64, 64];
 
-/// The most pages of an area with huge pages: three entries' worth, or two and parts of two.
+/// The largest number of pages of an area with huge pages: three entries, or two and parts of two.
 const MOST_HUGE: usize = 3 * HUGE;
 
-/// Pages of a file before those that an area maps: up to more than a fault looks around.
+/// The number of pages that a file may have before those that an area maps: up to more than
+/// fault-around maps.
 const OFFSETS: u64 = 24;
 
 /// Sizes and lengths at which kernels change what they do: the ceiling above which a flush covers
 /// everything (33 pages), the LRU batches (15 and 31), powers of two, and their neighbours.
 const EDGES: [usize; 16] = [1, 2, 3, 4, 8, 14, 15, 16, 30, 31, 32, 33, 34, 35, 64, 80];
 
-/// The most pages of an area, but for a large one.
+/// The largest number of pages of an area that is not a large area.
 const MOST_PAGES: usize = 80;
 
-/// The most pages of a large area: more than a page table and a gather's first batch hold.
+/// The largest number of pages of a large area. It is more than a page table holds, and more than
+/// the first batch of an mmu_gather holds.
 const LARGE: usize = 600;
 
-/// The most pages of an area that leaves room for a neighbour in its page table.
+/// The largest number of pages of an area that leaves room for a neighbour in its page table.
 const MOST_SHARED: usize = 510;
 
-/// Sizes of large areas at which something changes.
+/// Sizes of large areas at which kernels change what they do.
 const LARGE_EDGES: [usize; 6] = [508, 511, 512, 513, 520, LARGE];
 
-/// Rounds before those that count. Primes, so that what takes turns of its own meets every place in them.
+/// Numbers of rounds before those that count. They are primes, so that anything with a period of
+/// its own meets every place in them.
 const WARMUPS: [u32; 6] = [2, 2, 2, 3, 5, 7];
 
-/// Attempts at a place for an operation before another one is drawn.
+/// The number of places tried for an operation before another operation is drawn.
 const ATTEMPTS: usize = 6;
 
-/// The class of a seed, as one that belongs to it, and which of them it is.
+/// Maps a seed to a seed that represents its class, and to its number within the class.
 fn of_class(seed: u64) -> (u64, u64) {
     let classes = CLASSES.len() as u64;
     match seed.checked_sub(OF_EVERYTHING) {
@@ -130,12 +147,13 @@ fn of_class(seed: u64) -> (u64, u64) {
     }
 }
 
-/// The case of this seed for `target`: of operations that it has. A class of seeds that draws what it lacks draws as if it were not one.
+/// The case of this seed for `target`, whose operations alone it has. If the target lacks what the
+/// seed's class draws, the seed draws as if it were in no class.
 pub fn generate(seed: u64, target: &Target) -> Case {
     let Target { release, cpus, .. } = *target;
     let (class, turn) = of_class(seed);
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|seeds| seeds.contains(&class));
-    // Whoever answers has a CPU of its own.
+    // A thread that answers userfaultfd has a CPU of its own, hence `cpus > 1`.
     let pageout = among(&WITH_PAGEOUT);
     let uffd = among(&WITH_USERFAULTFD) && target.has(Optional::Userfaultfd) && cpus > 1;
     let soft_dirty = among(&WITH_SOFT_DIRTY) && target.has(Optional::SoftDirty);
@@ -191,7 +209,7 @@ pub fn generate(seed: u64, target: &Target) -> Case {
         areas.iter_mut().for_each(|area| draw.make_huge(area));
     }
     if moved_in {
-        // There is one to move for each.
+        // The second area must have a page to move in for each page of the first.
         areas.sort_by_key(|area| area.pages);
     } else if (with_processes && !uffd || watched_files) && !huge && !mthp {
         areas.iter_mut().filter(|_| draw.one_in(4)).for_each(|area| area.memory = Memory::Shared);
@@ -228,13 +246,14 @@ pub fn generate(seed: u64, target: &Target) -> Case {
     if mthp {
         company = Company { processes: company.processes.min(1), ..company };
     }
-    // Large areas have few steps, for a round's events have to fit into the kernel's buffers.
+    // Large areas have few steps: a round's events have to fit into the kernel's buffers.
     let large = areas.iter().any(|area| area.pages > MOST_PAGES);
     let (most, depth) = if large { (3, 0) } else { (8, 2) };
     let count = draw.rng.below(most.min(4));
     let mut setup = draw.steps(count, 0);
     if nodes {
-        // Kernel threads empty other CPUs' batches for them, by which a first round is no round of the scenario's.
+        // For a move, kernel threads empty the LRU batches of other CPUs. In the set-up, that would
+        // disturb the first round.
         setup.retain(|step| step.operations().iter().all(|operation| !operation.moves_pages()));
     }
     let count = 2 + draw.rng.below(most);
@@ -275,12 +294,12 @@ pub fn generate(seed: u64, target: &Target) -> Case {
 
 struct Draw {
     rng: SplitMix64,
-    /// Whether there are huge pages.
+    /// Whether the case has huge pages.
     huge: bool,
-    /// What this case may use. Cases with few kinds of operation reach further than those in
-    /// which every kind is a little likely.
+    /// The operations that this case may use. Cases with few kinds of operation reach further than
+    /// cases in which every kind is a little likely.
     enabled: Vec<&'static Operation>,
-    /// After the steps drawn so far.
+    /// The state after the steps drawn so far.
     state: State,
 }
 
@@ -293,7 +312,7 @@ impl Draw {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    /// Features of userfaultfd that kernel `release` has.
+    /// Draws features of userfaultfd that kernel `release` has.
     fn features(&mut self, release: (u32, u32)) -> Features {
         let known = Features::ALL.map(|(_, features)| features);
         let there = 1 + [(6, 4), (6, 7)].iter().filter(|since| **since <= release).count();
@@ -322,7 +341,8 @@ impl Draw {
         });
         let count = if moves || self.one_in(6) { 2 } else { 1 };
         let mut areas: Vec<AreaPlan> = (0..count).map(|_| self.area()).collect();
-        // Both at the same place in their page tables: a move may take a whole table with it.
+        // Both areas get the same place in their page tables: a move may then take a whole table
+        // with it.
         if let [first, second] = &mut areas[..]
             && self.one_in(2)
         {
@@ -368,7 +388,7 @@ impl Draw {
         (area.pages, area.place, area.memory) = (pages, place, Memory::Private);
     }
 
-    /// Makes some areas a file's, on a disk or not; whether that holds nothing at first.
+    /// Makes some areas map a file, on a disk or not. Returns whether the file begins as holes.
     fn files(&mut self, areas: &mut [AreaPlan], disk: bool) -> bool {
         for area in areas {
             if self.one_in(2) {
@@ -379,7 +399,8 @@ impl Draw {
         self.one_in(4)
     }
 
-    /// Makes most areas a file's on a disk, often from a page on with which a large folio may begin; whether that holds nothing at first.
+    /// Makes most areas map a file on a disk, often from a page at which a large folio may begin.
+    /// Returns whether the file begins as holes.
     fn disks(&mut self, areas: &mut [AreaPlan]) -> bool {
         for (number, area) in areas.iter_mut().enumerate() {
             if number == 0 || !self.one_in(4) {
@@ -394,7 +415,7 @@ impl Draw {
         self.one_in(8)
     }
 
-    /// Pages of a write to the file.
+    /// The number of pages of one write to the file.
     fn write_pages(&mut self) -> u64 {
         match self.one_in(6) {
             true => 1 + self.rng.below(64),
@@ -402,7 +423,8 @@ impl Draw {
         }
     }
 
-    /// Modes of the sizes of large folios, mostly of those of which areas have several. One is always on.
+    /// Modes for the sizes of large folios, mostly for sizes that fit into an area several times.
+    /// One size is always on.
     fn mthp(&mut self) -> Mthp {
         let modes = [MthpMode::Always, MthpMode::Madvise, MthpMode::Inherit];
         let certain = self.pick(&Mthp::SIZES[..4]);
@@ -440,12 +462,13 @@ impl Draw {
         if company.cpus() <= cpus {
             return company;
         }
-        // As many as there is room for, the acting ones first.
+        // Takes as many threads as there is room for, the acting ones first.
         let acting = acting.min(cpus - 1);
         Company { acting, processes: 0, idle: idle.filter(|_| 1 + acting < cpus) }
     }
 
-    /// The company, mostly with processes, which have the CPUs that others would have had.
+    /// Adds processes to the company in most cases. They take CPUs that other threads would have
+    /// had.
     fn with_processes(&mut self, company: Company, cpus: usize) -> Company {
         let most = (cpus - 1).min(PROCESSES.len());
         let processes = match self.rng.below(8) {
@@ -458,7 +481,7 @@ impl Draw {
         Company { acting, processes, idle }
     }
 
-    /// The life of a process, which may fork the others of so many in turn.
+    /// The life of a process. `processes` counts it and the processes that it may fork in turn.
     fn life(&mut self, processes: usize) -> Life {
         let parent = self.state.clone();
         let mut forks = (processes > 1).then(|| self.rng.below(3));
@@ -482,7 +505,7 @@ impl Draw {
         Life { first, meanwhile, last, exec: self.one_in(4) }
     }
 
-    /// Steps of a process, fewer than `most`, and the life of another one if it forks one now.
+    /// Fewer than `most` steps of a process, and the life of another process if it forks one now.
     fn childs(&mut self, most: u64, processes: usize, forks: Option<u64>) -> Vec<Step> {
         let (count, loops) = (self.rng.below(most), self.one_in(4));
         let mut steps = self.steps(count, u32::from(loops));
@@ -547,7 +570,7 @@ impl Draw {
         let size = whole.range.len();
         let huge = size >= HUGE && self.huge;
         if huge && self.one_in(3) {
-            // About as much as one entry maps, mostly exactly that.
+            // About as many pages as one entry maps, mostly exactly those.
             let first = self.rng.below((size / HUGE) as u64) as usize * HUGE;
             let start = if self.one_in(4) { first + self.rng.below(8) as usize } else { first };
             let end = (first + HUGE).min(size);
@@ -592,14 +615,14 @@ impl Draw {
         self.settle(Step::Each(pages, stride, operations))
     }
 
-    /// The loop, if it may stand here; its effects on the state are taken over.
+    /// Applies the step's effects to the state and returns the step, if it is allowed here.
     fn settle(&mut self, step: Step) -> Option<Step> {
         self.state = after(&self.state, &step)?;
         Some(step)
     }
 
-    /// The threads take turns with a few pages, mostly giving advice: what one leaves in its CPU's batches
-    /// is what another one finds.
+    /// The threads take turns with a few pages, and mostly give advice. So one thread finds what
+    /// another one left in the LRU batches of its CPU.
     fn duel(&mut self, acting: usize) -> Vec<Step> {
         let area = self.rng.below(self.state.areas() as u64) as usize;
         let size = self.state.whole(area).range.len();
@@ -625,7 +648,7 @@ impl Draw {
         steps
     }
 
-    /// Makes a run of the body's steps, or two, those of another acting thread.
+    /// Turns one or two runs of the body's steps into steps of another acting thread.
     fn give_turns(&mut self, body: &mut Vec<Step>, actor: usize) {
         for _ in 0..1 + self.rng.below(2) {
             let plain = |step: &Step| !matches!(step, Step::Turn(..) | Step::Mark);

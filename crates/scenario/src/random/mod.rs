@@ -1,17 +1,18 @@
 //! Random scenarios: small, valid, race-free programs over the whole operation set.
 //!
-//! A [`Case`] is the generator's own structure; its [text](Case::text) is an ordinary scenario.
-//! The same seed gives the same text. Nothing in a case can fail or race:
+//! A [`Case`] is the generator's own structure; its [text](Case::text) is an ordinary scenario. The
+//! same seed gives the same text. Nothing in a case can fail or race:
 //!
-//! - one thread acts at a time: other acting threads, and processes that are forked, take their turns between two
-//!   barriers each, any other company only spins or sleeps; each has a CPU of its own;
-//! - a process is forked and waited for in the same round; what it maps and protects is its own, so that it has
-//!   a [`State`](state::State) of its own from its fork on;
-//! - [`State`](state::State) follows what is mapped and how; an operation stands only where its
-//!   row in the [table](operations) allows it;
-//! - what a round, or a turn of a loop, leaves changed is put right at its end, so that the next
-//!   one can begin. This is worked out when the text is written, so a case that lost some of its
-//!   steps while it was [shrunk](Case::smaller) is still complete.
+//! - One thread acts at a time. Other acting threads and forked processes each take their turns
+//!   between two barriers. Any other company only spins or sleeps. Each thread has a CPU of its
+//!   own.
+//! - A process is forked and waited for in the same round. What it maps and protects is its own, so
+//!   it has a [`State`](state::State) of its own from its fork on.
+//! - [`State`](state::State) follows what is mapped and how. An operation comes only where its row
+//!   in the [table](operations) allows it.
+//! - Everything that a round, or an iteration of a loop, leaves changed is undone at its end, so
+//!   that the next one can begin. This is worked out when the text is written. So a case that lost
+//!   some of its steps while it was [shrunk](Case::smaller) is still complete.
 
 mod generate;
 pub mod operations;
@@ -33,34 +34,36 @@ use operations::Operation;
 /// A scenario as the generator made it.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name.
+    /// The scenario's name.
     pub name: String,
     areas: Vec<AreaPlan>,
-    /// Whether the file that areas map holds nothing at first.
+    /// Whether the file that areas map begins as holes.
     holes: bool,
-    /// How many pages each write to it has.
+    /// The number of pages that each write to the file has.
     write_pages: u64,
     company: Company,
     /// Whether there is swap space.
     swap: bool,
-    /// The CPUs of the machine if it has two NUMA nodes: which CPUs are on which follows from how many there are.
+    /// The number of CPUs, if the machine has two NUMA nodes. The number decides which CPUs are on
+    /// which node.
     cpus_of_nodes: Option<usize>,
-    /// The machine's setting of huge pages.
+    /// The machine's mode of transparent huge pages.
     thp: ThpMode,
-    /// That of smaller large folios, if it has one.
+    /// The modes of smaller large folios, if the machine has them.
     mthp: Option<Mthp>,
     /// Whether the first process has a userfaultfd, and with which features.
     uffd: bool,
     features: Features,
-    /// Whether huge pages are collapsed in one mapping alone.
+    /// Whether huge pages are collapsed only within one mapping.
     one_mapping: bool,
-    /// Whether what userfaultfd tells of in the first area is answered by moving pages of the second one there.
+    /// Whether faults that userfaultfd reports in the first area are answered by moving pages from
+    /// the second area.
     moved_in: bool,
-    /// Whether it can be told to watch others than stores only where it watches no stores.
+    /// Whether the kernel refuses to watch other accesses where userfaultfd watches stores.
     busy: bool,
-    /// Before the first round.
+    /// Steps before the first round.
     setup: Vec<Step>,
-    /// Each round.
+    /// Steps of each round.
     body: Vec<Step>,
     warmup: u32,
     rounds: u32,
@@ -76,48 +79,49 @@ struct AreaPlan {
 /// What an area maps.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Memory {
-    /// Anonymous memory.
+    /// Private anonymous memory.
     Private,
     /// Anonymous memory that processes share.
     Shared,
-    /// The file, from this page on; whether stores go there, and whether it is on a disk.
+    /// The file from page `first` on. `shared` says whether stores reach the file; `disk` says
+    /// whether the file is on a disk.
     File { first: usize, shared: bool, disk: bool },
 }
 
 /// Where an area lies.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nothing else in its page table.
+    /// Nothing else is in the area's page table.
     Alone,
-    /// A neighbour in its page table.
+    /// A neighbour is in the area's page table.
     Shared,
-    /// This many of its pages in one page table, the others in the next.
+    /// This many of the area's pages are in one page table, and the others in the next.
     Across(usize),
 }
 
-/// Who is there beside the first thread, each on a CPU of its own.
+/// The threads beside the first one, each on a CPU of its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Company {
-    /// Threads that act when it is their turn.
+    /// The number of threads that act when it is their turn.
     acting: usize,
-    /// Processes that are forked: the second one by the first one.
+    /// The number of forked processes. The first process forks one, which forks the second.
     processes: usize,
     idle: Option<Idle>,
 }
 
-/// A thread that does nothing.
+/// A thread that does not act.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Idle {
     Spinner,
     Sleeper,
-    /// One that sleeps and answers what userfaultfd tells of.
+    /// A thread that sleeps and answers the faults that userfaultfd reports.
     Handler,
 }
 
 impl Company {
     const NOBODY: Company = Company { acting: 0, processes: 0, idle: None };
 
-    /// CPUs of the scenario.
+    /// The number of CPUs that the scenario uses.
     fn cpus(self) -> usize {
         1 + self.acting + self.processes + usize::from(self.idle.is_some())
     }
@@ -129,39 +133,39 @@ enum Step {
     Do(&'static Operation, Pages),
     /// Operations on each of the pages in turn.
     Each(Pages, usize, Vec<&'static Operation>),
-    /// Steps, several times.
+    /// Steps that are repeated.
     Repeat(u32, Vec<Step>),
     /// Steps of another acting thread, counted from 0.
     Turn(usize, Vec<Step>),
     /// A process from its fork to its end.
     Fork(Life),
-    /// Steps of the process that lives, while whoever forked it waits.
+    /// Steps of the living process, while its parent waits.
     Child(Vec<Step>),
     /// A phase mark.
     Mark,
 }
 
-/// What a process does that is forked, and its parent meanwhile. Of the processes that one process forks there is one in a
-/// case, which may do so in each round.
+/// The steps of a forked process, and of its parent meanwhile. In one case, each process forks at
+/// most one process, which may happen in each round.
 #[derive(Clone, Debug, Default)]
 struct Life {
-    /// Before its first meeting with its parent.
+    /// The child's steps before it first meets its parent.
     first: Vec<Step>,
-    /// What the parent does; [`Step::Child`] are the child's turns.
+    /// The parent's steps; each [`Step::Child`] is a turn of the child.
     meanwhile: Vec<Step>,
-    /// What is left to do while its parent waits for its end.
+    /// The child's steps while its parent waits for its end.
     last: Vec<Step>,
-    /// Whether it ends as another program.
+    /// Whether the child ends by `exec`.
     exec: bool,
 }
 
 impl Life {
-    /// All its steps, whoever does them.
+    /// All steps, of the child and of its parent.
     fn steps(&self) -> impl Iterator<Item = &Step> {
         self.first.iter().chain(&self.meanwhile).chain(&self.last)
     }
 
-    /// What its parent does if there is no such process.
+    /// The parent's steps if there is no such process.
     fn without(self) -> Vec<Step> {
         self.meanwhile.into_iter().filter(|step| !matches!(step, Step::Child(_))).collect()
     }
@@ -175,7 +179,7 @@ impl Case {
         Uffd { drawn: self.uffd, features: self.features, handled, moves, busy: self.busy }
     }
 
-    /// All operations of its steps.
+    /// All operations of the case's steps.
     fn operations(&self) -> Vec<&'static Operation> {
         self.setup.iter().chain(&self.body).flat_map(Step::operations).collect()
     }
@@ -195,16 +199,16 @@ impl Step {
     }
 }
 
-/// The file's name.
+/// The name of the file.
 const FILE: &str = "data";
 
-/// The areas' names.
+/// The names of the areas.
 const NAMES: [&str; 2] = ["heap", "away"];
 
-/// Processes that are forked: name, and the barriers between which their turns are.
+/// The forked processes: their names, and the two barriers around each turn.
 const PROCESSES: [(&str, &str, &str); 2] = [("child", "out", "in"), ("grandchild", "down", "up")];
 
-/// Acting threads beside the first: name, and the barriers between which its turns are.
+/// The acting threads beside the first: their names, and the two barriers around each turn.
 const ACTORS: [(&str, &str, &str); 2] = [("second", "go", "back"), ("third", "on", "home")];
 
 #[cfg(test)]

@@ -1,80 +1,84 @@
 //! The operations that random scenarios are made of.
 //!
-//! A new operation of the language becomes part of random scenarios by its rows here: how it is
-//! written, how often it is drawn, what its pages must be, and what it makes of them.
+//! A new operation of the language becomes part of random scenarios by its rows here. A row says
+//! how the operation is written, how often it is drawn, what state its pages must be in, and how it
+//! changes that state.
 
 use needless_model::call::CallKind;
 use needless_model::program::Prot;
 use std::sync::LazyLock;
 use strum::IntoEnumIterator;
 
-/// One operation.
+/// An operation that can be drawn.
 #[derive(Copy, Clone, Debug)]
 pub struct Operation {
-    /// Its line, or several: `{}` stands for the range, if it has one, `{to}` for the other area, `{from}` for the same range of it, `{file}` for the same range of the file, `{first}`
-    /// for where that begins, and `{all}` for the file's pages.
+    /// The operation's line or lines. `{}` is replaced by the range, `{to}` by the other area,
+    /// `{from}` by the same range of the other area, `{file}` by the same range of the file,
+    /// `{first}` by the page of the file at which that range begins, and `{all}` by the file's
+    /// number of pages.
     pub line: &'static str,
-    /// How often it is drawn, against the others.
+    /// How often the operation is drawn, relative to the others.
     pub weight: u64,
-    /// The first kernel that has it.
+    /// The first kernel that has the operation.
     pub since: (u32, u32),
-    /// What its pages must be.
+    /// What the operation's pages must be.
     pub needs: Needs,
-    /// What it makes of them.
+    /// What the operation does to its pages.
     pub effect: Effect,
-    /// The memory that it may be done to.
+    /// The memory that the operation may be applied to.
     pub of: Of,
-    /// Since which seeds it is drawn: those from before never draw it.
+    /// The seeds that draw the operation. Earlier seeds never draw it.
     pub drawn: Drawn,
 }
 
 /// Which seeds draw an operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Drawn {
-    /// All of them.
+    /// All seeds.
     Always,
-    /// Those whose files may be on disks.
+    /// The seeds whose files may be on disks.
     WithDisks,
-    /// Those that change files by system calls as well.
+    /// The seeds that also change files by system calls.
     WithFileCalls,
-    /// Those whose files leave memory as well.
+    /// The seeds whose files also leave memory.
     WithDrops,
-    /// Those that put guards into mappings and give advice about several ranges at once as well.
+    /// The seeds that also put guards into mappings and give advice about several ranges at once.
     WithGuards,
-    /// Those with huge pages.
+    /// The seeds with huge pages.
     WithHugePages,
-    /// Those of them that give any advice about several ranges at once.
+    /// The seeds with huge pages that give any advice about several ranges at once.
     WithRanges,
-    /// Those with userfaultfd.
+    /// The seeds with userfaultfd.
     WithUserfaultfd,
-    /// Those of them in which it watches files and shared memory, and fills and moves pages, too.
+    /// The seeds with userfaultfd in which it also watches files and shared memory, and fills and
+    /// moves pages.
     WithWatchedFiles,
-    /// Those of them in which what it tells of is answered by moving pages.
+    /// The seeds with watched files in which faults are answered by moving pages.
     WithMovedIn,
-    /// Those that take and read soft-dirty bits.
+    /// The seeds that clear and read soft-dirty bits.
     WithSoftDirty,
-    /// Those that lock memory.
+    /// The seeds that lock memory.
     WithMlock,
-    /// Those in which pages of files and of shared memory go to swap or leave memory as well.
+    /// The seeds in which pages of files and of shared memory also go to swap or leave memory.
     WithPageout,
-    /// Those with several NUMA nodes.
+    /// The seeds with several NUMA nodes.
     WithNodes,
 }
 
-/// Which memory an operation may be done to.
+/// The memory that an operation may be applied to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Any.
+    /// Any memory.
     All,
-    /// Private anonymous memory alone.
+    /// Only private anonymous memory.
     Private,
-    /// Any but what is on a disk.
+    /// Any memory that is not on a disk.
     InMemory,
-    /// Any but private anonymous memory and what is on a disk.
+    /// Any memory that is neither private and anonymous nor on a disk.
     FileInMemory,
-    /// What processes share of memory alone: no file on a disk.
+    /// Only memory that processes share, and no file on a disk.
     SharedInMemory,
-    /// What processes share of a file on a disk.
+    /// A shared mapping of a file on a disk.
     SharedOnDisk,
     /// A file on a disk, shared or private.
     OnDisk,
@@ -85,62 +89,65 @@ pub enum Of {
 /// What the pages of an operation must be, so that it neither fails nor raises a signal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Mapped.
+    /// The pages are mapped.
     Mapped,
-    /// Mapped, loads allowed.
+    /// The pages are mapped and may be loaded from.
     Readable,
-    /// Mapped, stores allowed.
+    /// The pages are mapped and may be stored to.
     Writable,
-    /// Mapped, stores allowed, as much as huge pages map.
+    /// The pages are mapped and may be stored to, and they are exactly those of whole huge pages.
     WholeHuge,
-    /// Mapped, and there is somebody to answer what userfaultfd tells of.
+    /// The pages are mapped, and a thread answers the faults that userfaultfd reports. No answer
+    /// moves pages.
     Handled,
-    /// Mapped in the area that pages are moved to in answer, and the same pages of the other one; stores allowed in both.
+    /// The pages are mapped in the area that answers move pages to, and so are the same pages of
+    /// the other area. Both may be stored to.
     MovedIn,
-    /// Mapped, and userfaultfd watches stores there.
+    /// The pages are mapped, and userfaultfd watches stores there.
     Watched,
-    /// The same, in one mapping for certain.
+    /// The pages are watched, and certainly belong to one mapping.
     WatchedOne,
-    /// The same, and stores allowed.
+    /// The pages are watched, certainly belong to one mapping, and may be stored to.
     WatchedWritable,
-    /// The same as watched, by a userfaultfd that lets stores go on.
+    /// The pages are watched by a userfaultfd that lets stores go on.
     WatchedAsync,
-    /// Mapped, and the userfaultfd lets stores go on.
+    /// The pages are mapped, and the userfaultfd lets stores go on.
     Async,
-    /// Mapped at least in part.
+    /// At least some of the pages are mapped.
     SomeMapped,
-    /// The whole area, nothing of it mapped.
+    /// The pages are the whole area, and none of them is mapped.
     WholeUnmapped,
-    /// One mapping for certain, and another area that has room for it.
+    /// The pages certainly belong to one mapping, and another area has room for them.
     OneMapping,
-    /// Mapped, and another area that has room for them.
+    /// The pages are mapped, and another area has room for them.
     Room,
-    /// One mapping for certain, and another area that has room for it, which is another mapping for certain, watched; stores allowed in both.
+    /// The pages certainly belong to one mapping, and another area has room for them. That area
+    /// certainly is another single mapping and is watched. Both may be stored to.
     RoomWatched,
 }
 
-/// What becomes of the pages, as far as later operations have to know.
+/// How the pages change, as far as later operations depend on it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Mapping and protection stay.
+    /// The mapping and the protection stay.
     None,
-    /// Mapped.
+    /// The pages are mapped with this protection.
     Map(Prot),
-    /// Not mapped any more.
+    /// The pages are unmapped.
     Unmap,
-    /// Another protection.
+    /// The pages get another protection.
     Protect(Prot),
-    /// A mapping of their own, unless they are all of the area.
+    /// The pages get a mapping of their own, unless they are the whole area.
     Split,
-    /// Guards in their place, or none.
+    /// Guards replace the pages, or are removed.
     Guard(bool),
-    /// userfaultfd watches stores there, or no more.
+    /// userfaultfd begins or stops to watch stores to the pages.
     Watch(bool),
-    /// Locked in memory, or no more.
+    /// The pages are locked in memory or unlocked.
     Lock(bool),
-    /// userfaultfd watches other accesses there, not stores.
+    /// userfaultfd watches other accesses to the pages, not stores.
     WatchOthers,
-    /// They are the first pages of the other area now.
+    /// The pages become the first pages of the other area.
     Move,
 }
 
@@ -150,12 +157,12 @@ const fn row(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> O
     Operation { line, weight, since: ALWAYS, needs, effect, of: Of::All, drawn: Drawn::Always }
 }
 
-/// The same, of private anonymous memory alone.
+/// An operation on private anonymous memory only.
 const fn private(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
     Operation { of: Of::Private, ..row(line, weight, needs, effect) }
 }
 
-/// An operation on the part of the file that is mapped there.
+/// An operation on the part of the file that is mapped at the pages.
 const fn of_file(line: &'static str, weight: u64) -> Operation {
     let row = row(line, weight, Needs::Mapped, Effect::None);
     Operation { of: Of::File, drawn: Drawn::WithFileCalls, ..row }
@@ -167,25 +174,25 @@ const fn ranges(of: Of, line: &'static str, weight: u64, since: (u32, u32)) -> O
     Operation { of, since, drawn: Drawn::WithGuards, ..row }
 }
 
-/// The same with advice that few seeds draw.
+/// `process_madvise` of several ranges with advice that few seeds draw.
 const fn advised(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
     let row = private(line, weight, needs, effect);
     Operation { since: (6, 13), drawn: Drawn::WithRanges, ..row }
 }
 
-/// Guards, of any memory.
+/// Advice that installs or removes guards, in any memory.
 const fn guards(line: &'static str, guard: bool) -> Operation {
     let row = row(line, 8, Needs::Mapped, Effect::Guard(guard));
     Operation { since: (6, 15), drawn: Drawn::WithGuards, ..row }
 }
 
-/// Advice on what reclaim should take, of any memory.
+/// Advice on which pages reclaim should take, in any memory.
 const fn takes(line: &'static str, weight: u64) -> Operation {
     let row = row(line, weight, Needs::Mapped, Effect::None);
     Operation { drawn: Drawn::WithPageout, ..row }
 }
 
-/// Of the first process alone, which has the userfaultfd.
+/// An operation of the first process only, which has the userfaultfd.
 const fn uffd(
     line: &'static str,
     weight: u64,
@@ -196,7 +203,7 @@ const fn uffd(
     Operation { since, drawn: Drawn::WithUserfaultfd, ..private(line, weight, needs, effect) }
 }
 
-/// The same of memory that may be a file's.
+/// An operation of the first process on memory that a file may back, watched by its userfaultfd.
 const fn watched(
     of: Of,
     line: &'static str,
@@ -207,24 +214,24 @@ const fn watched(
     Operation { of, drawn: Drawn::WithWatchedFiles, ..uffd(line, weight, since, needs, effect) }
 }
 
-/// An access, of this much of private memory, that is answered by moving pages of the other area there.
+/// Accesses to private memory that are answered by moving pages of the other area there.
 const fn moved_in(line: &'static str, weight: u64) -> Operation {
     let row = uffd(line, weight, (6, 8), Needs::MovedIn, Effect::Watch(false));
     Operation { drawn: Drawn::WithMovedIn, ..row }
 }
 
-/// Of all processes, on kernels that have soft-dirty bits.
+/// An operation of any process, on kernels that have soft-dirty bits.
 const fn soft_dirty(line: &'static str, weight: u64, needs: Needs) -> Operation {
     Operation { drawn: Drawn::WithSoftDirty, ..row(line, weight, needs, Effect::None) }
 }
 
-/// Of pages that can be brought into memory.
+/// `mlock` or `munlock` of pages that can be brought into memory.
 const fn mlock(line: &'static str, weight: u64, lock: bool) -> Operation {
     let row = row(line, weight, Needs::Readable, Effect::Lock(lock));
     Operation { drawn: Drawn::WithMlock, ..row }
 }
 
-/// Of a machine with several NUMA nodes.
+/// An operation on a machine with several NUMA nodes.
 const fn nodes(line: &'static str, weight: u64, needs: Needs, effect: Effect) -> Operation {
     Operation { drawn: Drawn::WithNodes, ..row(line, weight, needs, effect) }
 }
@@ -234,7 +241,7 @@ const fn nodes(line: &'static str, weight: u64, needs: Needs, effect: Effect) ->
 pub(super) const LEFT_OUT: [(&str, &str); 1] =
     [("measure", "it times its body, and times are not compared")];
 
-/// The features of userfaultfd that a case has, in operations' lines.
+/// The placeholder in operations' lines for the features of the case's userfaultfd.
 pub(super) const FEATURES: &str = "{features}";
 
 const READS_WHAT_MOVES: &str = r#"madvise "{}" advice="dontneed"
@@ -243,7 +250,7 @@ uffdio_register "{}" mode="missing" features="{features}"
 read "{}"
 uffdio_unregister "{}""#;
 
-/// Twice, the second time some of it alone.
+/// Writes pages that are moved in, twice. The second time only some pages of the range are written.
 const WRITES_WHAT_MOVES: &str = r#"madvise "{}" advice="dontneed"
 write "{from}"
 uffdio_register "{}" mode="missing" features="{features}"
@@ -280,7 +287,8 @@ const ACCESSES: &[Operation] = &[
 
 const WAITING: &[Operation] = &[row("sleep \"200us\"", 1, Needs::Mapped, Effect::None)];
 
-/// How a call is drawn; no row for what no real kernel can be asked for, nor for what is about processes ([`super::Life`]).
+/// The rows of a call. A call has none if no real kernel can be asked for it, or if it is about
+/// processes ([`super::Life`]).
 #[rustfmt::skip]
 pub(super) fn call(kind: CallKind) -> Vec<Operation> {
     match kind {
@@ -312,7 +320,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             ranges(Of::All, "process_madvise \"{}\" advice=\"guard-install\" stride=2\nprocess_madvise \"{}\" advice=\"guard-remove\" stride=2", 4, (6, 15)),
             advised("process_madvise \"{}\" advice=\"populate-read\" pages=2 stride=5", 4, Needs::Readable, Effect::None),
             advised("process_madvise \"{}\" advice=\"populate-write\" pages=3 stride=4", 4, Needs::Writable, Effect::None),
-            // Mappings of their own, which merge again.
+            // The ranges become mappings of their own, which merge again.
             advised("process_madvise \"{}\" advice=\"hugepage\" pages=2 stride=7\nmadvise \"{}\" advice=\"hugepage\"", 4, Needs::Mapped, Effect::Split),
             advised("process_madvise \"{}\" advice=\"nohugepage\" pages=3 stride=5\nmadvise \"{}\" advice=\"hugepage\"", 3, Needs::Mapped, Effect::Split),
             advised("write \"{}\"\nmadvise \"{}\" advice=\"hugepage\"\nprocess_madvise \"{}\" advice=\"collapse\" pages=512", 6, Needs::WholeHuge, Effect::Split),
@@ -343,7 +351,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
         CallKind::Sync => vec![Operation { drawn: Drawn::WithDisks, ..row("msync \"{}\"", 8, Needs::Mapped, Effect::None) }],
         CallKind::WriteFile => vec![of_file("pwrite \"{file}\"", 8)],
         CallKind::DropFile => vec![Operation { drawn: Drawn::WithDrops, ..of_file("fadvise \"{file}\" advice=\"dontneed\"", 8) }],
-        // What is behind the end is touched again.
+        // The pages behind the new end are touched again.
         CallKind::Truncate => vec![of_file("ftruncate \"data\" pages=\"{first}\"\nftruncate \"data\" pages={all}", 6)],
         CallKind::SyncFile => vec![of_file("fsync \"data\"", 3)],
         CallKind::UffdRegister => vec![
@@ -372,7 +380,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             watched(Of::OnDisk, "uffdio_writeprotect \"{}\" mode=\"protect\"", 24, (6, 7), (Needs::Watched, Effect::None)),
             watched(Of::OnDisk, "uffdio_writeprotect \"{}\" mode=\"unprotect\"", 12, (6, 7), (Needs::Watched, Effect::None)),
         ],
-        // What is there already would be an error: it is given up first.
+        // Filling a page that is there would be an error, so the pages are dropped first.
         CallKind::UffdFill => vec![
             watched(Of::Private, "madvise \"{}\" advice=\"dontneed\"\nuffdio_fill \"{}\" by=\"copy\"", 6, (5, 7), (Needs::WatchedOne, Effect::None)),
             watched(Of::Private, "madvise \"{}\" advice=\"dontneed\"\nuffdio_fill \"{}\" by=\"zeropage\"", 6, (5, 7), (Needs::WatchedOne, Effect::None)),
@@ -393,7 +401,7 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
             nodes("move_pages \"{}\" node=1", 16, Needs::SomeMapped, Effect::None),
             nodes("move_pages \"{}\" node=0", 12, Needs::SomeMapped, Effect::None),
         ],
-        // Without a policy there may be holes.
+        // Without a policy the range may have holes.
         CallKind::Mbind => vec![
             nodes("mbind \"{}\" policy=\"bind\" node=1 then=\"move\"", 8, Needs::Mapped, Effect::Split),
             nodes("mbind \"{}\" policy=\"bind\" node=0 then=\"move\"", 6, Needs::Mapped, Effect::Split),
@@ -430,7 +438,8 @@ pub(super) fn call(kind: CallKind) -> Vec<Operation> {
     }
 }
 
-/// The first operation with this effect that may be done: what brings pages back to an earlier state.
+/// The first operation with this effect that is permitted. It brings pages back to an earlier
+/// state.
 pub(super) fn with_effect(
     effect: Effect,
     permits: impl Fn(&Operation) -> bool,

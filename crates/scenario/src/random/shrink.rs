@@ -1,8 +1,8 @@
 //! Smaller cases, for finding the smallest one that still shows something.
 //!
-//! [`Case::smaller`] gives every case that is one reduction away, the largest reductions first.
-//! Whoever looks for the smallest case takes the first that still shows it and asks again, until
-//! none does (delta debugging, on the generator's structure instead of on text).
+//! [`Case::smaller`] gives every case that is one reduction away, the largest reductions first. A
+//! search for the smallest case takes the first one that still shows the thing and asks again,
+//! until none does (delta debugging, on the generator's structure instead of on text).
 
 use super::state::Pages;
 use super::{AreaPlan, Case, Company, Idle, Life, Memory, Place, Step};
@@ -10,7 +10,8 @@ use needless_model::program::{Mthp, MthpMode, ThpMode};
 use std::ops::Range;
 
 impl Case {
-    /// Cases that are one reduction smaller, the largest reductions first. Each can be written.
+    /// Cases that are one reduction smaller, the largest reductions first. Each can be written as
+    /// text.
     pub fn smaller(&self) -> Vec<Case> {
         let mut all = Vec::new();
         self.fewer_rounds(&mut all);
@@ -56,7 +57,8 @@ impl Case {
     fn less_company(&self, all: &mut Vec<Case>) {
         let Company { acting, processes, idle } = self.company;
         let mut fewer = Vec::new();
-        // Without whoever answers, who asks would wait for good.
+        // The thread that answers userfaultfd stays: without it, faulting threads would wait
+        // forever.
         let nobody =
             Company { idle: idle.filter(|idle| *idle == Idle::Handler), ..Company::NOBODY };
         if self.company != nobody {
@@ -83,7 +85,7 @@ impl Case {
         }
     }
 
-    /// Without half of the steps, a quarter, … one.
+    /// Cases without half of the steps, without a quarter, and so on down to one step.
     fn fewer_steps(&self, all: &mut Vec<Case>) {
         for part in [Part::Setup, Part::Body] {
             let steps = self.part(part);
@@ -155,7 +157,7 @@ impl Case {
         }
     }
 
-    /// The case with another plan for an area; ranges that leave it are cut.
+    /// The case with another plan for an area. Ranges that leave the area are cut.
     fn with_area(&self, number: usize, area: AreaPlan) -> Case {
         let size = area.pages;
         let mut case = self.clone();
@@ -167,7 +169,7 @@ impl Case {
     }
 }
 
-/// What may stand in place of a step: the insides of a block, fewer of them, fewer pages.
+/// What can replace a step: the inside of a block, fewer of its steps, or fewer pages.
 fn simpler(step: &Step) -> Vec<Vec<Step>> {
     match step {
         Step::Mark => Vec::new(),
@@ -202,7 +204,7 @@ fn simpler(step: &Step) -> Vec<Vec<Step>> {
     }
 }
 
-/// What may stand in place of a process's life.
+/// What can replace the life of a process.
 fn simpler_lives(life: &Life) -> Vec<Vec<Step>> {
     let mut all = vec![life.clone().without()];
     let mut push = |life: Life| all.push(vec![Step::Fork(life)]);
@@ -252,8 +254,9 @@ enum Part {
     Body,
 }
 
-/// The steps; turns of a thread that is not there are done by the first one, and of a process that is not there nothing is
-/// done. `processes`: how many there are from here on.
+/// Adapts steps to a smaller company. The first thread takes over the turns of a thread that is
+/// gone. The steps of a process that is gone are dropped. `processes` is the number of processes
+/// from here on.
 fn with_company(steps: Vec<Step>, company: Company, processes: usize) -> Vec<Step> {
     let within = |steps, processes| with_company(steps, company, processes);
     let each = |step| match step {

@@ -1,5 +1,5 @@
-//! What is mapped, and how: the part of a scenario's state that decides whether an operation may
-//! be done.
+//! What is mapped, and how: the part of a scenario's state that decides whether an operation is
+//! permitted.
 
 use super::operations::{Drawn, Effect, Needs, Of, Operation};
 use super::{AreaPlan, Memory, Place};
@@ -8,7 +8,7 @@ use needless_model::userfaultfd::Features;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Pages of a huge page.
+/// The number of pages of a huge page.
 pub(super) const HUGE: usize = 512;
 
 /// How areas are mapped unless a step says otherwise.
@@ -19,7 +19,7 @@ pub(super) const MAP: Effect = Effect::Map(Prot::ReadWrite);
 pub struct Pages {
     /// The area's number.
     pub area: usize,
-    /// Its pages.
+    /// The pages of the run.
     pub range: Range<usize>,
 }
 
@@ -27,13 +27,13 @@ pub struct Pages {
 #[derive(Copy, Clone, Debug)]
 struct Mapped {
     prot: Prot,
-    /// A guard is in its place.
+    /// Whether a guard replaces the page.
     guard: bool,
-    /// userfaultfd watches stores there.
+    /// Whether userfaultfd watches stores to the page.
     watched: bool,
-    /// It is locked in memory.
+    /// Whether the page is locked in memory.
     locked: bool,
-    /// Pages with the same number are one mapping for certain.
+    /// Pages with the same number certainly belong to one mapping.
     mapping: u32,
 }
 
@@ -41,38 +41,40 @@ struct Mapped {
 #[derive(Clone, Debug, Default)]
 pub struct State {
     areas: Vec<Vec<Option<Mapped>>>,
-    /// What each of them maps.
+    /// What each area maps.
     memory: Vec<Memory>,
-    /// Whether each of them begins where a huge page may.
+    /// Whether each area begins where a huge page may begin.
     aligned: Vec<bool>,
     mappings: u32,
-    /// Whether what is one mapping has to be one again in the next round: an operation asks.
+    /// Whether pages of one mapping must be in one mapping again in the next round. An operation
+    /// asks for it.
     keeps_mappings: bool,
-    /// Whether what is several mappings stays so when a part of it changes.
+    /// Whether several mappings stay several when a part of them changes.
     keeps_apart: bool,
-    /// How userfaultfd is asked and answered.
+    /// How userfaultfd is used and answered.
     uffd: Uffd,
-    /// Whether it is a process's that was forked.
+    /// Whether this is the state of a forked process.
     child: bool,
 }
 
 /// The userfaultfd of a case.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Uffd {
-    /// Whether there is one.
+    /// Whether the case has a userfaultfd.
     pub drawn: bool,
-    /// Its features.
+    /// The userfaultfd's features.
     pub features: Features,
-    /// Whether somebody answers.
+    /// Whether a thread answers faults.
     pub handled: bool,
-    /// Whether the answer to what is not in the first area are the pages of the other one.
+    /// Whether a fault on a missing page of the first area is answered by moving a page of the
+    /// second.
     pub moves: bool,
-    /// Whether it can be told to watch others than stores only where it watches no stores.
+    /// Whether the kernel refuses to watch other accesses where userfaultfd watches stores.
     pub busy: bool,
 }
 
 impl State {
-    /// These areas, none mapped, for these operations.
+    /// The state of these areas before any is mapped, for these operations.
     pub fn new<'o>(
         plans: &[AreaPlan],
         operations: impl IntoIterator<Item = &'o Operation>,
@@ -96,24 +98,25 @@ impl State {
         State { areas, memory, aligned, mappings: 0, keeps_mappings, keeps_apart, uffd, child }
     }
 
-    /// The same, in which huge pages are collapsed in one mapping alone: which of several became one again is not known.
+    /// The state for cases in which huge pages are collapsed only within one mapping. The state
+    /// does not know which of several mappings merged again.
     #[must_use]
     pub fn collapses_one_mapping(self) -> State {
         State { keeps_mappings: true, keeps_apart: true, ..self }
     }
 
-    /// The same with such a userfaultfd.
+    /// The state with this userfaultfd.
     #[must_use]
     pub fn with(self, uffd: Uffd) -> State {
         State { uffd, keeps_apart: self.keeps_apart || uffd.drawn, ..self }
     }
 
-    /// The features of its userfaultfd.
+    /// The features of the case's userfaultfd.
     pub fn features(&self) -> Features {
         self.uffd.features
     }
 
-    /// That of a process that is forked now.
+    /// The state of a process that is forked now.
     #[must_use]
     pub fn of_child(&self) -> State {
         let mut child = State { child: true, ..self.clone() };
@@ -121,7 +124,7 @@ impl State {
         child
     }
 
-    /// Number of areas.
+    /// The number of areas.
     pub fn areas(&self) -> usize {
         self.areas.len()
     }
@@ -131,7 +134,7 @@ impl State {
         Pages { area, range: 0..self.areas[area].len() }
     }
 
-    /// The page of the file that an area begins with, if it is one of the file.
+    /// The page of the file with which an area begins, if the area maps the file.
     pub fn first(&self, area: usize) -> Option<usize> {
         match self.memory.get(area)? {
             Memory::File { first, .. } => Some(*first),
@@ -139,7 +142,7 @@ impl State {
         }
     }
 
-    /// How many pages the file has: as many as areas need.
+    /// The number of pages of the file: as many as the areas need.
     pub fn file_pages(&self) -> usize {
         let end = |area: usize| Some(self.first(area)? + self.areas[area].len());
         (0..self.areas.len()).filter_map(end).max().unwrap_or(0)
@@ -150,7 +153,7 @@ impl State {
         (0..self.areas.len()).find(|other| *other != area)
     }
 
-    /// Whether an operation may be done on `pages`.
+    /// Whether the operation is permitted on `pages`.
     pub fn permits(&self, operation: &Operation, pages: &Pages) -> bool {
         let moves_to = self.other(pages.area).filter(|_| operation.effect == Effect::Move);
         let mut areas = std::iter::once(pages.area).chain(moves_to);
@@ -180,7 +183,8 @@ impl State {
         let firsts = [Drawn::WithUserfaultfd, Drawn::WithWatchedFiles, Drawn::WithMovedIn];
         let firsts = firsts.contains(&operation.drawn);
         let there = !(self.child && firsts);
-        // What lets go of missing pages begins with watching them.
+        // The effect of a `MovedIn` operation ends the watching, but the operation begins by
+        // watching missing pages.
         let others = operation.effect == Effect::WatchOthers || operation.needs == Needs::MovedIn;
         let busy = self.uffd.busy && others && self.any(pages, |page| page.watched);
         let unwatched = operation.effect == Effect::Watch(false)
@@ -196,13 +200,13 @@ impl State {
             && self.allows(operation.needs, pages)
     }
 
-    /// Whether some of the pages are so.
+    /// Whether `so` holds for some of the pages.
     fn any(&self, pages: &Pages, so: fn(&Mapped) -> bool) -> bool {
         let part = self.areas.get(pages.area).and_then(|area| area.get(pages.range.clone()));
         part.is_some_and(|part| part.iter().flatten().any(so))
     }
 
-    /// Whether an operation that needs this of mappings may be done on `pages`.
+    /// Whether `pages` are what an operation with these needs requires.
     pub fn allows(&self, needs: Needs, pages: &Pages) -> bool {
         let Some(area) = self.areas.get(pages.area) else { return false };
         let Some(part) = area.get(pages.range.clone()).filter(|part| !part.is_empty()) else {
@@ -216,14 +220,16 @@ impl State {
             Needs::WholeHuge => {
                 let Range { start, end } = pages.range;
                 let whole = start % HUGE == 0 && end % HUGE == 0 && self.aligned[pages.area];
-                // What userfaultfd protects is not collapsed (EINVAL), nor what several mappings have.
+                // Pages that userfaultfd protects are not collapsed (EINVAL), nor pages of several
+                // mappings.
                 let first = part[0].map(|page| page.mapping);
                 let one = part.iter().all(|page| page.map(|page| page.mapping) == first);
                 let in_one = self.uffd.drawn || self.keeps_apart;
                 let fits = !in_one || one && all(|page| !page.watched);
                 whole && fits && self.allows(Needs::Writable, pages)
             }
-            // Where pages are moved in nothing else is asked for: there would be none to move.
+            // Where answers move pages in, the other operations that need an answer are left out:
+            // they would find no page to move.
             Needs::Handled => self.uffd.handled && !self.uffd.moves && all(|_| true),
             Needs::MovedIn => {
                 self.uffd.moves && pages.area == 0 && {
@@ -258,7 +264,7 @@ impl State {
                     && part.iter().all(|page| page.map(|page| page.mapping) == first)
             }
             Needs::Room => {
-                // What userfaultfd watches moves alone.
+                // Pages that userfaultfd watches move only as one mapping.
                 let first = part[0].map(|page| page.mapping);
                 let one = part.iter().all(|page| page.map(|page| page.mapping) == first);
                 if !one && !all(|page| !page.watched) {
@@ -270,7 +276,7 @@ impl State {
         }
     }
 
-    /// What the pages are afterwards.
+    /// Applies an operation's effect to the pages.
     pub fn apply(&mut self, effect: Effect, pages: &Pages) {
         let range = pages.range.clone();
         match effect {
@@ -326,8 +332,10 @@ impl State {
         self.areas[to][..moved.len()].copy_from_slice(&moved);
     }
 
-    /// The range, and what follows it, may be mappings of their own from now on; what were several stay several, but in cases from before there
-    /// was userfaultfd or locked memory. (Equal protections make them one again, unless their first faults gave them different anon_vmas.)
+    /// The range, and the pages behind it, may be mappings of their own from now on. Several
+    /// mappings stay several, except in cases that are older than userfaultfd and locked memory.
+    /// (Mappings with equal protections merge again, unless their first faults gave them different
+    /// anon_vmas.)
     fn split(&mut self, pages: &Pages) {
         let keeps_apart = self.keeps_apart;
         let (Range { start, end }, area) = (pages.range.clone(), pages.area);
@@ -356,8 +364,8 @@ impl State {
         part.iter().all(|page| page.is_some_and(|page| page.prot == first)).then_some(first)
     }
 
-    /// What brings every page back to its mapping and protection in `before`, and pages that were
-    /// one mapping to one mapping if that matters.
+    /// The effects that bring every page back to its mapping and protection in `before`. Pages that
+    /// were one mapping become one again if that matters.
     pub fn way_back(&self, before: &State) -> Vec<(Effect, Pages)> {
         let mut now = self.clone();
         let mut way = Vec::new();
@@ -374,9 +382,10 @@ impl State {
             let new = &now.areas[area];
             let runs = corrections(old, new, mapping_or_protection);
             let guards = corrections(old, new, guard);
-            // What a process that was forked changes is its own.
+            // What a forked process watches is its own and is not undone.
             let watches = if now.child { Vec::new() } else { corrections(old, new, watched) };
-            // What is locked has no guards, and may be loaded from.
+            // Locked pages have no guards and may be loaded from. So pages are unlocked before the
+            // other changes and locked after them.
             let locking = corrections(old, new, locked);
             let (locks, unlocks): (Vec<_>, Vec<_>) =
                 locking.into_iter().partition(|(effect, _)| *effect == Effect::Lock(true));
@@ -389,7 +398,7 @@ impl State {
     }
 }
 
-/// Whether pages that were one mapping may not be one any more.
+/// Whether pages that were one mapping may now be several.
 fn split(old: &[Option<Mapped>], new: &[Option<Mapped>]) -> bool {
     let mut now: BTreeMap<u32, u32> = BTreeMap::new();
     let pairs = old.iter().zip(new).filter_map(|(old, new)| Some(((*old)?, (*new)?)));
@@ -398,7 +407,7 @@ fn split(old: &[Option<Mapped>], new: &[Option<Mapped>]) -> bool {
         .any(|(old, new)| *now.entry(old.mapping).or_insert(new.mapping) != new.mapping)
 }
 
-/// What corrects a page that is mapped now, if something has to.
+/// The effect that corrects a page that is mapped now; `None` if nothing has to change.
 type Correction = fn(Option<Mapped>, Mapped) -> Option<Effect>;
 
 fn mapping_or_protection(old: Option<Mapped>, new: Mapped) -> Option<Effect> {

@@ -1,8 +1,8 @@
-//! What random scenarios are drawn for.
+//! The kernels and machines that random scenarios are drawn for.
 
 use strum::{Display, EnumString};
 
-/// What a kernel may have been built without, or its machine lack, whatever its release.
+/// Features that a kernel of any release may have been built without, or that a machine may lack.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Optional {
@@ -17,19 +17,19 @@ pub enum Optional {
 }
 
 impl Optional {
-    /// All of them.
+    /// All of these features.
     pub const ALL: [Optional; 4] =
         [Optional::SoftDirty, Optional::HugePages, Optional::Userfaultfd, Optional::Nodes];
 }
 
-/// A kernel and a machine. A seed has one scenario for each.
+/// A kernel and a machine. A seed has one scenario for each target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The kernel's series: operations that came later are not drawn.
+    /// The kernel's series. Operations that came later are not drawn.
     pub release: (u32, u32),
-    /// CPUs that a scenario can have.
+    /// The number of CPUs that a scenario can have.
     pub cpus: usize,
-    /// What is lacking.
+    /// The features that the target lacks.
     pub without: Vec<Optional>,
 }
 
@@ -39,7 +39,7 @@ impl Target {
         Target { release, cpus, without: Vec::new() }
     }
 
-    /// Whether it has `feature`.
+    /// Whether the target has `feature`.
     pub(super) fn has(&self, feature: Optional) -> bool {
         !self.without.contains(&feature)
     }

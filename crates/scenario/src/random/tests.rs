@@ -1,4 +1,4 @@
-//! Every case compiles, and runs on every model row without error.
+//! Tests that every case compiles, and runs on every model row without error.
 
 use super::operations::{self, LEFT_OUT, OPERATIONS};
 use super::*;
@@ -11,58 +11,58 @@ use strum::IntoEnumIterator;
 
 const NEWEST: (u32, u32) = (u32::MAX, 0);
 
-/// The first of the seeds for development that draw processes.
+/// The first seed for development that draws processes.
 const WITH_PROCESSES: u64 = 500_000;
 
-/// The first of those that draw files, too.
+/// The first seed for development that draws files, too.
 const WITH_FILES: u64 = 750_000;
 
-/// The first of those that draw disks, too.
+/// The first seed for development that draws disks, too.
 const WITH_DISKS: u64 = 875_000;
 
-/// The first of those that change files by system calls, too.
+/// The first seed for development that changes files by system calls, too.
 const WITH_FILE_CALLS: u64 = 950_000;
 
-/// The first of those whose files leave memory, too.
+/// The first seed for development whose files leave memory, too.
 const WITH_DROPS: u64 = 962_500;
 
-/// The first of those that draw guards and advice about several ranges, too.
+/// The first seed for development that draws guards and advice about several ranges, too.
 const WITH_GUARDS: u64 = 975_000;
 
-/// The first of those with huge pages.
+/// The first seed for development with huge pages.
 const WITH_HUGE_PAGES: u64 = 300_000;
 
-/// The first of those that give any advice about several ranges at once.
+/// The first seed for development that gives any advice about several ranges at once.
 const WITH_RANGES: u64 = 350_000;
 
-/// The first of those with userfaultfd.
+/// The first seed for development with userfaultfd.
 const WITH_USERFAULTFD: u64 = 200_000;
 
-/// The first of those of them in which it watches files.
+/// The first seed for development in which userfaultfd watches files.
 const WITH_WATCHED_FILES: u64 = 250_000;
 
-/// The first of those of them in which the answer may be a page that is moved.
+/// The first seed for development in which an answer may be a moved page.
 const WITH_MOVED_IN: u64 = 275_000;
 
-/// The first of those that take soft-dirty bits.
+/// The first seed for development that clears soft-dirty bits.
 const WITH_SOFT_DIRTY: u64 = 100_000;
 
-/// The first of those that lock memory.
+/// The first seed for development that locks memory.
 const WITH_MLOCK: u64 = 10_000;
 
-/// The first of those in which pages of files leave memory as private ones do.
+/// The first seed for development in which pages of files leave memory as private pages do.
 const WITH_PAGEOUT: u64 = 30_000;
 
-/// The first of those with large folios.
+/// The first seed for development with large folios of files.
 const WITH_FOLIOS: u64 = 20_000;
 
-/// The first of those with large folios of private memory.
+/// The first seed for development with large folios of private memory.
 const WITH_MTHP: u64 = 40_000;
 
-/// The first of those of machines with two NUMA nodes.
+/// The first seed for development of machines with two NUMA nodes.
 const WITH_NODES: u64 = 50_000;
 
-/// As many seeds of each kind.
+/// The first `count` seeds of each class.
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
     [
         0,
@@ -88,12 +88,12 @@ fn seeds(count: u64) -> impl Iterator<Item = u64> {
     .flat_map(move |first| first..first + count)
 }
 
-/// For the newest kernel, with all that it can have.
+/// The case of the seed for the newest kernel, with everything that it can have.
 fn drawn(seed: u64) -> Case {
     generate(seed, &Target::new(NEWEST, 3))
 }
 
-/// Texts of these seeds.
+/// The texts of the first `count` seeds of each class.
 fn texts(count: u64) -> Vec<String> {
     seeds(count).filter_map(|seed| drawn(seed).text()).collect()
 }
@@ -116,7 +116,8 @@ fn every_case_runs_on_every_row() {
     });
 }
 
-/// What a target lacks is in none of its scenarios; all others are those of a target that has it.
+/// What a target lacks is in none of its scenarios. All other scenarios equal those of a target
+/// that has it.
 #[test]
 fn what_is_lacking_is_not_drawn() {
     let words = [
@@ -227,7 +228,7 @@ fn the_whole_language_is_drawn() {
     }
 }
 
-/// What was run as evidence before there were processes, and pinned, is drawn as it was.
+/// Seeds that were run as evidence, and pinned, before there were processes still draw none.
 #[test]
 fn seeds_draw_no_processes_that_were_taken_before() {
     let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("process");
@@ -235,7 +236,7 @@ fn seeds_draw_no_processes_that_were_taken_before() {
     assert!((1_080_000..1_080_050).filter(draws).count() > 25);
 }
 
-/// The same of files.
+/// Seeds that were run before there were files still draw none.
 #[test]
 fn seeds_draw_no_files_that_were_taken_before() {
     let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("file=");
@@ -244,7 +245,8 @@ fn seeds_draw_no_files_that_were_taken_before() {
     assert!((1_200_000..1_200_050).filter(draws).count() > 15);
 }
 
-/// The same of files on disks, writing back and holes.
+/// Seeds that were run before there were disks draw no files on disks, no writing back and no
+/// holes.
 #[test]
 fn seeds_draw_no_disks_that_were_taken_before() {
     let new = |seed: &u64| {
@@ -256,7 +258,7 @@ fn seeds_draw_no_disks_that_were_taken_before() {
     assert!((2_400_000..2_400_050).filter(new).count() > 25);
 }
 
-/// The same of guards and vectored advice.
+/// Seeds that were run before there were guards draw no guards and no vectored advice.
 #[test]
 fn seeds_draw_no_guards_that_were_taken_before() {
     let new = |seed: &u64| {
@@ -268,7 +270,8 @@ fn seeds_draw_no_guards_that_were_taken_before() {
     assert!((2_600_000..2_600_050).filter(new).count() > 25);
 }
 
-/// The same of files that leave memory, or begin as holes on a disk.
+/// Seeds that were run before files left memory draw no such files, and none that begins as holes
+/// on a disk.
 #[test]
 fn seeds_draw_no_drops_that_were_taken_before() {
     let draws = |seed: &u64| {
@@ -280,7 +283,7 @@ fn seeds_draw_no_drops_that_were_taken_before() {
     assert!((2_600_000..2_600_050).filter(draws).count() > 5);
 }
 
-/// The same of pages of files and of shared memory that leave memory by advice.
+/// Older seeds draw no advice by which pages of files and of shared memory leave memory.
 #[test]
 fn seeds_draw_no_pageout_of_files_that_was_taken_before() {
     let taken = |seed: &u64| {
@@ -293,7 +296,7 @@ fn seeds_draw_no_pageout_of_files_that_was_taken_before() {
     assert!((9_000_000..9_000_050).filter(taken).count() > 25);
 }
 
-/// The same of large folios.
+/// Older seeds draw no large folios of files.
 #[test]
 fn seeds_draw_no_folios_that_were_taken_before() {
     let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("write-pages");
@@ -302,7 +305,8 @@ fn seeds_draw_no_folios_that_were_taken_before() {
     assert!((8_000_000..8_000_050).filter(draws).count() > 40);
 }
 
-/// The same of large folios of private memory, which kernels before 6.8 do not have.
+/// Older seeds draw no large folios of private memory, nor does any seed on kernels before 6.8,
+/// which have no such folios.
 #[test]
 fn seeds_draw_no_mthp_that_were_taken_before() {
     let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("mthp");
@@ -313,7 +317,7 @@ fn seeds_draw_no_mthp_that_were_taken_before() {
     assert!(!old.contains("mthp"));
 }
 
-/// A machine has NUMA nodes for the seeds of such machines alone, and where there are some.
+/// Only the seeds of machines with NUMA nodes draw them, and only for targets that have several.
 #[test]
 fn seeds_draw_no_nodes_that_were_taken_before() {
     let draws = |case: Case| {
@@ -334,7 +338,7 @@ fn seeds_draw_no_nodes_that_were_taken_before() {
     assert_eq!(nodes().filter(|seed| draws(generate(*seed, &without))).count(), 0);
 }
 
-/// The same of answers by moving pages.
+/// Older seeds draw no answers that move pages.
 #[test]
 fn seeds_draw_no_moves_in_answer_that_were_taken_before() {
     let draws = |seed: &u64| drawn(*seed).text().unwrap().contains("by=\"move\"");
@@ -345,7 +349,7 @@ fn seeds_draw_no_moves_in_answer_that_were_taken_before() {
     assert!(!old.contains("move"));
 }
 
-/// The same of all advice about several ranges.
+/// Older seeds draw only the advice about several ranges that they drew before.
 #[test]
 fn seeds_draw_no_ranges_that_were_taken_before() {
     let draws = |seed: &u64| {

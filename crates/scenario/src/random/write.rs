@@ -1,5 +1,4 @@
-//! The text of a case. Writing it is also the test whether every operation may stand where it
-//! does.
+//! Writes the text of a case. Writing also tests whether every operation is permitted where it is.
 
 use super::operations::{Effect, FEATURES, Needs, Operation, with_effect};
 use super::state::{MAP, Pages, State};
@@ -8,15 +7,15 @@ use needless_model::program::{Mthp, MthpMode};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Where areas lie that are placed by hand; areas placed by default are further down.
+/// Where areas lie that are placed by hand. Areas placed by default are further down.
 const PLACES: [u64; 2] = [0x7100_0000_0000, 0x7200_0000_0000];
 
-/// Bytes that one last-level page table maps, in MiB, and of a page, in KiB.
+/// The size that one last-level page table maps, in MiB, and the size of a page, in KiB.
 const TABLE_MIB: u64 = 2;
 const PAGE_KIB: usize = 4;
 
 impl Case {
-    /// The scenario's text; `None` if an operation may not stand where it does.
+    /// The scenario's text; `None` if an operation is not permitted where it is.
     pub fn text(&self) -> Option<String> {
         let state = State::new(&self.areas, self.operations()).with(self.uffd());
         let state = if self.one_mapping { state.collapses_one_mapping() } else { state };
@@ -31,7 +30,7 @@ impl Case {
         Some(self.layout(&setup, &writer))
     }
 
-    /// The line of the file, if an area maps it: as large as they need it.
+    /// The line that declares the file, if an area maps it. The file is as large as the areas need.
     fn file(&self) -> String {
         let end = |area: &AreaPlan| match area.memory {
             Memory::File { first, .. } => Some(first + area.pages),
@@ -107,7 +106,7 @@ impl Case {
     }
 }
 
-/// These pages of what has this name.
+/// These pages of the area or file with this name.
 fn within(name: &str, range: &Range<usize>) -> String {
     match range.len() {
         1 => format!("{name}[{}]", range.start),
@@ -115,7 +114,7 @@ fn within(name: &str, range: &Range<usize>) -> String {
     }
 }
 
-/// What says what an area maps.
+/// The properties of `map` that say what an area maps.
 fn memory(memory: Memory) -> String {
     match memory {
         Memory::Private => String::new(),
@@ -127,7 +126,7 @@ fn memory(memory: Memory) -> String {
     }
 }
 
-/// The state after a step that is done in `state`; `None` if it may not stand there.
+/// The state after a step that is done in `state`; `None` if the step is not permitted there.
 pub(super) fn after(state: &State, step: &Step) -> Option<State> {
     let mut writer = Writer { state: state.clone(), ..Writer::default() };
     writer.step(step, 0)?;
@@ -140,11 +139,11 @@ fn indent(text: &mut String, level: usize, lines: &[String]) {
     }
 }
 
-/// A process that is forked.
+/// A forked process.
 #[derive(Default)]
 struct Process {
     lines: Vec<String>,
-    /// Its state, from its fork on.
+    /// The process's state, from its fork on.
     state: Option<State>,
 }
 
@@ -153,9 +152,9 @@ struct Writer {
     state: State,
     /// The first thread's lines.
     lines: Vec<String>,
-    /// The other acting threads'.
+    /// The lines of the other acting threads.
     turns: [Vec<String>; ACTORS.len()],
-    /// The processes that are forked, and how deep in them it writes.
+    /// The forked processes, and how deep among them the writer is.
     processes: [Process; PROCESSES.len()],
     depth: usize,
     marks: u32,
@@ -180,7 +179,7 @@ impl Writer {
         steps.iter().try_for_each(|step| self.step(step, level))
     }
 
-    /// Steps, and what undoes their effects.
+    /// Writes steps, and then what undoes their effects.
     fn neutral(&mut self, steps: &[Step], level: usize) -> Option<()> {
         let before = self.state.clone();
         self.steps(steps, level)?;
@@ -236,11 +235,12 @@ impl Writer {
         Some(())
     }
 
-    /// The process has the state of whoever forks it, and its own from then on.
+    /// Writes a fork and the process's life. The process begins with its parent's state, and has
+    /// its own from then on.
     fn fork(&mut self, life: &Life, level: usize) -> Option<()> {
         let name = PROCESSES.get(self.depth)?.0;
         let child = &mut self.processes[self.depth];
-        // It is written once.
+        // A case may fork each process in one place only.
         if child.state.replace(self.state.of_child()).is_some() {
             return None;
         }
@@ -258,7 +258,7 @@ impl Writer {
         Some(())
     }
 
-    /// Writes what the process does that this one forked.
+    /// Writes lines of the process that the current process forked.
     fn in_child(&mut self, write: impl FnOnce(&mut Writer) -> Option<()>) -> Option<()> {
         let child = &mut self.processes[self.depth];
         let state = std::mem::replace(&mut self.state, child.state.take()?);
@@ -286,8 +286,8 @@ impl Writer {
         Some(())
     }
 
-    /// Operations that may be done on all of the pages may be done on each. Only protections may
-    /// change meanwhile.
+    /// Writes a loop over single pages. Operations that are permitted on all of the pages are
+    /// permitted on each. Only protections may change meanwhile.
     fn each(
         &mut self,
         pages: &Pages,
@@ -335,7 +335,8 @@ impl Writer {
         Some(())
     }
 
-    /// The operation on the range, which is this one of the file and begins there in it.
+    /// Writes the operation on `range`. The pages are range `of_file` of the file, which begins at
+    /// page `first`.
     fn write(
         &mut self,
         operation: &Operation,
@@ -359,30 +360,31 @@ impl Writer {
 }
 
 impl Operation {
-    /// Whether it is `madvise` or `process_madvise`.
+    /// Whether the operation is `madvise` or `process_madvise`.
     pub(super) fn is_advice(&self) -> bool {
         ["madvise", "process_madvise"].iter().any(|call| self.line.starts_with(call))
     }
 
-    /// Whether it is advice by which pages leave memory, or may: kernels refuse it about what is locked there.
+    /// Whether the operation is advice by which pages leave memory or may leave it. Kernels refuse
+    /// such advice for locked memory.
     pub(super) fn lets_go(&self) -> bool {
         let words = ["dontneed", "free", "cold", "pageout", "remove", "guard-install"];
         self.is_advice() && words.iter().any(|word| self.line.contains(&format!("\"{word}\"")))
     }
 
-    /// Whether it moves pages between NUMA nodes.
+    /// Whether the operation moves pages between NUMA nodes.
     pub(super) fn moves_pages(&self) -> bool {
         self.line.starts_with("move_pages") || self.line.contains("then=\"move\"")
     }
 
-    /// Whether it loads or stores.
+    /// Whether the operation loads or stores.
     pub(super) fn is_access(&self) -> bool {
         matches!(self.needs, Needs::Readable | Needs::Writable)
             && self.effect == Effect::None
             && !self.is_advice()
     }
 
-    /// Whether it may stand in a loop over single pages.
+    /// Whether the operation may be in a loop over single pages.
     pub(super) fn fits_one_page(&self) -> bool {
         matches!(self.effect, Effect::None | Effect::Protect(_))
             && !matches!(self.needs, Needs::SomeMapped | Needs::WholeHuge)

@@ -1,10 +1,13 @@
-//! What a study says first: sentences and one table, with the figures of its parts in them.
+//! The first part of a study's report: sentences and one table, with the figures of its parts.
 //!
 //! ```text
 //! template = { text | "{" place "}" }
-//! place    = [ PART "." ] FIGURE [ ":" DECIMALS ]      a figure; without a part, a published or stated one
-//!          | PART "/" TEST { "~" [ "!" ] WORD }        what the checker found, on rows with or without words
+//! place    = [ PART "." ] FIGURE [ ":" DECIMALS ]
+//!          | PART "/" TEST { "~" [ "!" ] WORD }
 //! ```
+//!
+//! The first kind of place is a figure; without a part, it is a published or stated one. The second
+//! is what the checker found, on rows whose names have (or, with `!`, do not have) the words.
 
 use super::{Part, Study};
 use needless_model::counters::Counter;
@@ -13,11 +16,11 @@ use std::fmt;
 /// A sentence of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The question that it answers.
+    /// The question that the sentence answers.
     pub question: String,
-    /// The sentence.
+    /// The sentence itself.
     pub text: Template,
-    /// Parts that it rests on, beside those that it names.
+    /// Parts that the sentence rests on, in addition to those that it names.
     pub of: Vec<String>,
 }
 
@@ -28,30 +31,30 @@ pub struct Template(pub Vec<Piece>);
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Words.
+    /// Words that are printed as they are.
     Text(String),
     /// A figure.
     Figure {
-        /// Its part; `None`: it was published or stated.
+        /// The figure's part. `None` if the figure was published or stated.
         part: Option<String>,
-        /// Its name.
+        /// The figure's name.
         name: String,
-        /// How many decimals are printed; `None`: as many as are readable.
+        /// The number of decimals that are printed. `None`: as many as are readable.
         decimals: Option<usize>,
     },
     /// What the checker found.
     Check {
-        /// The part.
+        /// The part that asks the checker.
         part: String,
-        /// The litmus test.
+        /// The name of the litmus test.
         test: String,
-        /// Rows whose name has each of these words, or has it not.
+        /// Selects rows: the name must have the word (`true`), or must not have it (`false`).
         rows: Vec<(bool, String)>,
     },
 }
 
 impl Template {
-    /// Reads a template; the error says what is wrong with it.
+    /// Reads a template. The error says what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Template, String> {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((words, after)) = rest.split_once('{') {
@@ -64,7 +67,7 @@ impl Template {
         Ok(Template(pieces))
     }
 
-    /// The parts that it names.
+    /// The parts that the template names.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
@@ -73,7 +76,7 @@ impl Template {
         })
     }
 
-    /// What it names that a study does not have.
+    /// The first name in the template that the study does not have.
     pub(super) fn unknown(&self, study: &Study) -> Option<String> {
         self.0.iter().find_map(|piece| piece.unknown(study))
     }
@@ -96,7 +99,7 @@ impl Piece {
             Some((name, decimals)) => {
                 let number = decimals.parse().ok().filter(|number| *number <= 9);
                 let number =
-                    number.ok_or_else(|| format!("`{decimals}` is no number of decimals"))?;
+                    number.ok_or_else(|| format!("`{decimals}` is not a number of decimals"))?;
                 (name, Some(number))
             }
         };
@@ -129,32 +132,34 @@ impl Piece {
     }
 }
 
-/// The table of the answer: a row for each kernel or case, what was published in its first column.
+/// The table of the answer. It has a row for each kernel or case. The first column is what was
+/// published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// What it shows.
+    /// What the table shows.
     pub text: String,
     /// The columns after the published one.
     pub columns: Vec<MatrixColumn>,
-    /// The rows.
+    /// The rows of the table.
     pub rows: Vec<MatrixRow>,
 }
 
 /// A column of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixColumn {
-    /// Its heading.
+    /// The column's heading.
     pub name: String,
-    /// What it shows on the row's targets: a part's run and one of its counters; `None`: the row's next text.
+    /// What the column shows on the row's targets: a counter of a part's run. `None`: the row's
+    /// next text.
     pub shows: Option<(RunOf, Counter)>,
 }
 
 /// A run, with its part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOf {
-    /// The part.
+    /// The part's name.
     pub part: String,
-    /// The run.
+    /// The run's name.
     pub run: String,
 }
 
@@ -167,9 +172,9 @@ impl fmt::Display for RunOf {
 /// A row of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixRow {
-    /// Its name.
+    /// The row's name.
     pub name: String,
-    /// What was published for it.
+    /// What was published for the row.
     pub published: Template,
     /// The target in the model, for columns that show a run.
     pub model: Option<String>,

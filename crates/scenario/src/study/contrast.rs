@@ -1,29 +1,29 @@
-//! Contrasts: runs that belong together two by two, and differ by what is to be found out.
+//! Contrasts: pairs of runs that differ in one condition, whose effect the study asks about.
 
 use super::Formula;
 
-/// The same cases twice, under two conditions.
+/// A list of cases, each run under two conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contrast {
-    /// What it asks.
+    /// What the contrast asks.
     pub text: String,
-    /// The two conditions.
+    /// The names of the two conditions.
     pub names: [String; 2],
     /// The target of all runs.
     pub target: String,
-    /// The unit of what cases cost; empty if it is a plain number.
+    /// The unit of the cases' costs. Empty if a cost is a plain number.
     pub unit: String,
-    /// The cases.
+    /// The cases of the contrast.
     pub cases: Vec<Case>,
 }
 
 /// A case under both conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Its name.
+    /// The case's name.
     pub name: String,
-    /// The runs.
+    /// The names of the two runs.
     pub runs: [String; 2],
-    /// What each costs: cases are put in order by it.
+    /// The cost under each condition. Cases are sorted by it.
     pub costs: [Formula; 2],
 }

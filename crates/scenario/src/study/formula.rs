@@ -1,4 +1,4 @@
-//! Formulas over figures: numbers, names, `+ - * /`, parentheses; and what relates two of them.
+//! Formulas over figures: numbers, names, `+ - * /` and parentheses; and relations of two formulas.
 //!
 //! ```text
 //! relation = sum ("=" | "!=" | "<" | "<=" | ">" | ">=" | "~") sum
@@ -26,7 +26,7 @@ const OPERATORS: Operators<Operator> = &[
     &[("*", Operator::Times), ("/", Operator::Over)],
 ];
 
-/// What compares two formulas; `~` wants to know how far apart they may be.
+/// The signs that compare two formulas. `~` also needs to know how far apart they may be.
 const COMPARISONS: [(&str, Comparison); 7] = [
     ("=", Comparison::Same),
     ("!=", Comparison::Other),
@@ -37,54 +37,54 @@ const COMPARISONS: [(&str, Comparison); 7] = [
     ("~", Comparison::Within(1.0)),
 ];
 
-/// Of how much two numbers may differ that are called equal: what rounding leaves.
+/// The share by which two equal numbers may differ: what rounding leaves.
 const ROUNDING: f64 = 1e-9;
 
-/// A formula.
+/// A formula over figures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Formula {
-    /// A number.
+    /// A plain number.
     Number(f64),
-    /// A figure.
+    /// The name of a figure.
     Name(String),
-    /// `left op right`
+    /// Two formulas and their operator: `left op right`.
     Binary(Operator, Box<Formula>, Box<Formula>),
 }
 
 /// What joins two formulas.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// `+`
+    /// Addition, `+`.
     Plus,
-    /// `-`
+    /// Subtraction, `-`.
     Minus,
-    /// `*`
+    /// Multiplication, `*`.
     Times,
-    /// `/`
+    /// Division, `/`.
     Over,
 }
 
 /// How two numbers compare.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub enum Comparison {
-    /// `=`
+    /// They are equal, `=`.
     Same,
-    /// `!=`
+    /// They differ, `!=`.
     Other,
-    /// `<`
+    /// The left one is less, `<`.
     Less,
-    /// `<=`
+    /// The left one is at most the right one, `<=`.
     AtMost,
-    /// `>`
+    /// The left one is more, `>`.
     More,
-    /// `>=`
+    /// The left one is at least the right one, `>=`.
     AtLeast,
-    /// `~`: neither is more than so many times the other.
+    /// Neither is more than this many times the other, `~`.
     Within(f64),
 }
 
 impl Comparison {
-    /// Whether it holds.
+    /// Whether the comparison holds.
     pub fn holds(self, left: f64, right: f64) -> bool {
         let same = (left - right).abs() <= ROUNDING * left.abs().max(right.abs());
         match self {
@@ -109,7 +109,7 @@ impl fmt::Display for Comparison {
 }
 
 impl Formula {
-    /// Its value; `figure` gives the values of names, or why there is none.
+    /// The formula's value. `figure` gives the value of a name, or the reason why there is none.
     pub fn value<E: From<String>>(
         &self,
         figure: &impl Fn(&str) -> Result<f64, E>,
@@ -136,7 +136,7 @@ impl Formula {
         }
     }
 
-    /// The figures that it names.
+    /// The figures that the formula names.
     pub fn names(&self) -> Vec<&str> {
         match self {
             Formula::Number(_) => Vec::new(),
@@ -145,7 +145,7 @@ impl Formula {
         }
     }
 
-    /// It with other formulas in place of the names that `other` has one for.
+    /// The formula with other formulas in place of the names for which `other` has one.
     #[must_use]
     pub fn with(&self, other: &impl Fn(&str) -> Option<Formula>) -> Formula {
         match self {
@@ -158,7 +158,7 @@ impl Formula {
         }
     }
 
-    /// Whether it has parentheses around it, within a product.
+    /// Whether the formula needs parentheses within a product.
     fn in_product(&self) -> bool {
         matches!(self, Formula::Binary(Operator::Plus | Operator::Minus, ..))
     }
@@ -191,13 +191,13 @@ impl fmt::Display for Formula {
 /// A number as studies write it: bare, or with a decimal point in quotes.
 pub(super) fn number(value: &Value) -> Result<f64, Problem> {
     let formula = formula(value)?;
-    formula.value(&|name: &str| Err(format!("`{name}` is no number"))).map_err(|what| {
+    formula.value(&|name: &str| Err(format!("`{name}` is not a number"))).map_err(|what| {
         Problem::new(value.span, what, "a number is expected here")
             .help("for instance 300000, or \"6.56\"")
     })
 }
 
-/// A formula.
+/// Reads a formula.
 pub(super) fn formula(value: &Value) -> Result<Formula, Problem> {
     let text = match &value.kind {
         ValueKind::Integer(number) => return Ok(Formula::Number(*number as f64)),
@@ -209,14 +209,14 @@ pub(super) fn formula(value: &Value) -> Result<Formula, Problem> {
     Ok(formula)
 }
 
-/// Two formulas and how they compare; `within`: how far from each other they may be with `~`.
+/// Reads two formulas and their comparison. `within` is how far apart they may be with `~`.
 pub(super) fn equation(value: &Value, within: Option<f64>) -> Result<Equation, Problem> {
     let mut tokens = Tokens::new(value.text("a relation")?, value, &SYNTAX)?;
     let left = sum(&mut tokens, OPERATORS)?;
     let comparison = match (tokens.operator(&COMPARISONS), within) {
         (Some(Comparison::Within(_)), Some(factor)) => Comparison::Within(factor),
         (Some(Comparison::Within(_)), None) => {
-            return Err(Problem::new(value.span, "how far from each other?", "`~` in here")
+            return Err(Problem::new(value.span, "how far apart may they be?", "`~` in here")
                 .help("add factor=\"1.3\" or percent=5"));
         }
         (Some(_), Some(_)) => {
@@ -257,7 +257,7 @@ fn atom(tokens: &mut Tokens<'_>) -> Result<Formula, Problem> {
     }
 }
 
-/// Digits, with a decimal point or without.
+/// Reads digits, with or without a decimal point.
 fn decimal(number: &str) -> Option<f64> {
     let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
     plain.then(|| number.parse().ok()).flatten()

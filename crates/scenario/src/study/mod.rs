@@ -1,7 +1,8 @@
 //! Studies: a question, what was published about it, and what has to hold here.
 //!
-//! A study is data. Its runs name built-in scenarios and targets, its figures are published, stated, taken from runs
-//! or computed, and its relations compare them. Who runs a study asks nothing but what stands here.
+//! A study is data. Its runs name built-in scenarios and targets. Its figures are published,
+//! stated, taken from runs or computed. Its relations compare figures. Everything that is needed to
+//! run a study is in its text.
 
 mod answer;
 mod contrast;
@@ -28,16 +29,16 @@ use needless_model::verdict::Needless;
 use std::fmt;
 use std::io::ErrorKind;
 
-/// A study.
+/// A study, as its text says it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Study {
-    /// Its name.
+    /// The study's name.
     pub name: String,
-    /// The question, a sentence each.
+    /// The question, one sentence each.
     pub doc: Vec<String>,
-    /// Who published it, where and when.
+    /// Who published the question, where and when.
     pub sources: Vec<String>,
-    /// How long it takes.
+    /// How long the study takes to run.
     pub takes: String,
     /// Figures that were published, and assumptions.
     pub given: Vec<Given>,
@@ -45,77 +46,77 @@ pub struct Study {
     pub missing: Vec<Missing>,
     /// The sentences that are printed first.
     pub answers: Vec<Answer>,
-    /// The tables that follow them.
+    /// The tables that follow the sentences.
     pub matrices: Vec<Matrix>,
-    /// Its parts.
+    /// The parts of the study.
     pub parts: Vec<Part>,
-    /// How large what is large in it is, if it can be run in another size.
+    /// How large its large areas are, if it can be run in another size.
     pub size: Option<Size>,
 }
 
-/// How large what is large in a study is.
+/// The size of a study: how large its large areas are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
-    /// Pages.
+    /// The number of pages.
     pub pages: f64,
-    /// Pages on real kernels, where the study has another size for them.
+    /// The number of pages on real kernels, if the study has another size for them.
     pub live: Option<f64>,
-    /// Why it has.
+    /// The reason for that other size.
     pub because: String,
-    /// Whether somebody asked for this size.
+    /// Whether the user asked for this size.
     pub asked: bool,
 }
 
-/// The figure that says how large a study is.
+/// The name of the figure that says how large a study is.
 const SIZE: &str = "size";
 
-/// The figure that says how large it is on real kernels.
+/// The name of the figure that says how large a study is on real kernels.
 const LIVE_SIZE: &str = "live_size";
 
-/// A figure that nobody here measured.
+/// A figure that nobody measured here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// Its name in formulas.
+    /// The figure's name in formulas.
     pub name: String,
-    /// The figure.
+    /// The figure's value.
     pub value: f64,
-    /// Its unit; empty if it is a plain number.
+    /// The figure's unit. Empty if it is a plain number.
     pub unit: String,
-    /// What it is.
+    /// What the figure is.
     pub doc: String,
-    /// Where it is from, if it is an assumption; `None`: it was published with the question.
+    /// The source of an assumption. `None`: the figure was published with the question.
     pub stated: Option<String>,
 }
 
-/// What cannot be reproduced here.
+/// Something that cannot be reproduced here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What.
+    /// What is missing.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 /// A part of a study.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// Its name.
+    /// The part's name.
     pub name: String,
-    /// What it asks, a sentence each.
+    /// What the part asks, one sentence each.
     pub doc: Vec<String>,
     /// Scenarios on targets.
     pub runs: Vec<Run>,
-    /// What the checker is asked.
+    /// Questions for the checker.
     pub checks: Vec<Check>,
     /// Cost tables.
     pub costs: Vec<Costs>,
     /// Machines with fast and slow memory.
     pub tiers: Vec<Tiers>,
-    /// Figures, in the order of the text; cells of sweeps are among them.
+    /// Figures, in the order of the text. They include the cells of sweeps.
     pub figures: Vec<Figure>,
     /// Formulas over a number.
     pub sweeps: Vec<Sweep>,
-    /// Runs side by side.
+    /// Tables of runs side by side.
     pub tables: Vec<Table>,
     /// Two groups of runs, and what differs between them.
     pub contrasts: Vec<Contrast>,
@@ -128,7 +129,7 @@ pub struct Part {
 /// A machine with fast and slow memory that runs over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiers {
-    /// Its name.
+    /// The machine's name in the study.
     pub name: String,
     /// The machine and its work.
     pub setup: Setup,
@@ -137,198 +138,202 @@ pub struct Tiers {
 /// A scenario with values of its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// Its name.
+    /// The scenario's name.
     pub scenario: String,
-    /// The values.
+    /// The values of its parameters.
     pub settings: Settings,
-    /// Rounds, if not its own number.
+    /// The number of rounds, if it is not the scenario's own.
     pub rounds: Option<u32>,
-    /// The mode of transparent huge pages, if not its own.
+    /// The mode of transparent huge pages, if it is not the scenario's own.
     pub thp: Option<ThpMode>,
 }
 
 /// A scenario on targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Its name.
+    /// The run's name.
     pub name: String,
-    /// What runs.
+    /// The scenario that runs.
     pub chosen: Chosen,
-    /// Where.
+    /// The targets on which it runs.
     pub targets: Vec<On>,
 }
 
 /// A target, and what each round must count there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct On {
-    /// The target.
+    /// The target's name.
     pub target: String,
-    /// What is expected, by the release from which on it is; without any nothing is.
+    /// What is expected, each from a release on. Empty if nothing is.
     pub expected: Vec<Expected>,
 }
 
 /// What each round must count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// From this release on; `None`: on any.
+    /// The first release of which this is expected. `None`: any release.
     pub since: Option<(u32, u32)>,
-    /// The counts.
+    /// The counters and their values.
     pub counts: Vec<(Counter, u64)>,
 }
 
 impl On {
-    /// What is expected of a release; a target whose release is not known has what is expected of any.
+    /// What is expected of a release. A target of unknown release has what is expected of any.
     pub fn expected(&self, release: Option<(u32, u32)>) -> Option<&Expected> {
         let from = |expected: &&Expected| expected.since.is_none() || expected.since <= release;
         self.expected.iter().filter(from).max_by_key(|expected| expected.since)
     }
 }
 
-/// Runs side by side.
+/// A table of runs side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// What it shows.
+    /// What the table shows.
     pub text: String,
-    /// The runs, in the order of its rows.
+    /// The runs, in the order of the table's rows.
     pub runs: Vec<String>,
-    /// What of each round.
+    /// The counters of each round that the table shows.
     pub counters: Vec<Counter>,
-    /// What cycles are divided by.
+    /// The number that cycles are divided by.
     pub per: f64,
 }
 
 /// A litmus test that the checker explores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// Its name.
+    /// The check's name.
     pub name: String,
-    /// The test.
+    /// The litmus test.
     pub chosen: Chosen,
-    /// Where it is argued; empty if nowhere.
+    /// Where the result is argued. Empty if nowhere.
     pub shown: String,
-    /// Kernel rows, and what must be found: `None` if the test holds.
+    /// Kernel rows, each with the violation that must be found. `None`: the test must hold.
     pub rows: Vec<(String, Option<Property>)>,
 }
 
-/// A cost table that is fitted.
+/// A cost table that is fitted to measured cycles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// The real kernel whose cycles it is fitted to.
+    /// The real kernel whose cycles the table is fitted to.
     pub target: String,
-    /// What has a price.
+    /// The terms, which get a price each.
     pub terms: Vec<Term>,
-    /// What it is fitted to.
+    /// The samples that the table is fitted to.
     pub samples: Vec<Sample>,
 }
 
-/// What has a price.
+/// Work that has a price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Its name.
+    /// The term's name.
     pub name: String,
-    /// What it counts; nothing: `measure` blocks.
+    /// The counters that count the work. Empty: the work is `measure` blocks.
     pub counters: Vec<Counter>,
-    /// What it is.
+    /// What the work is.
     pub doc: String,
 }
 
 /// A `measure` block whose cycles a cost table is fitted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Its name.
+    /// The sample's name.
     pub name: String,
-    /// The run.
+    /// The run's name.
     pub run: String,
-    /// Which block of a round, from 0.
+    /// The block's number in a round, from 0.
     pub block: usize,
-    /// Whether it is predicted instead.
+    /// Whether the block is predicted instead of fitted.
     pub held_out: bool,
 }
 
-/// A figure.
+/// A figure of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Its name in formulas.
+    /// The figure's name in formulas.
     pub name: String,
-    /// Its unit; empty if it is a plain number.
+    /// The figure's unit. Empty if it is a plain number.
     pub unit: String,
-    /// What it is.
+    /// What the figure is.
     pub doc: String,
-    /// Where it comes from.
+    /// Where the figure comes from.
     pub from: From,
 }
 
-/// Where a figure comes from.
+/// The source of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum From {
-    /// A formula.
+    /// A formula computes it.
     Formula(Formula),
     /// What a run shows on a target, divided by a number.
     Run {
-        /// The run.
+        /// The run's name.
         run: String,
-        /// The target.
+        /// The target's name.
         target: String,
-        /// What is looked at.
+        /// The value that is taken.
         shown: Shown,
-        /// What it is divided by.
+        /// The divisor.
         per: f64,
     },
-    /// The cycles that a cost table predicts for the `measure` blocks of a round, divided by a number.
+    /// The cycles that a cost table predicts for the `measure` blocks of a round, divided by a
+    /// number.
     Costs {
-        /// The table.
+        /// The name of the cost table.
         costs: String,
-        /// The run.
+        /// The run's name.
         run: String,
-        /// The model's row.
+        /// The target, a row of the model.
         target: String,
-        /// What they are divided by.
+        /// The divisor.
         per: f64,
     },
-    /// What a machine with fast and slow memory comes to in a second.
+    /// What a machine with fast and slow memory does in one second.
     Tiers {
-        /// The machine.
+        /// The machine's name.
         tiers: String,
         /// What is counted.
         rate: Rate,
     },
-    /// A price of a cost table.
+    /// A price in a cost table.
     Price {
-        /// The table.
+        /// The name of the cost table.
         costs: String,
-        /// The term.
+        /// The name of the term.
         term: String,
     },
 }
 
-/// What a figure looks at.
+/// The value that a figure takes from a run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// A counter's most frequent value.
+    /// The counter's most frequent value.
     Counter(Counter),
     /// Faults of a class in the most frequent round.
     Class(FaultClass),
-    /// The median of the cycles of `measure` blocks: of one in each round, counted from 0, or of all.
+    /// The median of the cycles of `measure` blocks: of one block in each round, counted from 0, or
+    /// of all blocks.
     Cycles(Option<usize>),
-    /// Accessed bits that processors set in a round, in the model.
+    /// Accessed bits that processors set in a round. Only the model shows them.
     Updates,
-    /// Dirty bits that processors set in a round, in the model.
+    /// Dirty bits that processors set in a round. Only the model shows them.
     DirtyUpdates,
-    /// Page-table entries that the kernel set; only in the model.
+    /// Page-table entries that the kernel set. Only the model shows them.
     Entries,
-    /// Markers among them.
+    /// Markers among the entries that the kernel set. Only the model shows them.
     MarkersSet,
-    /// Pages on the active list after so many passes of the classic LRU, in the model.
+    /// Pages on the active list after this many passes of the classic LRU. Only the model shows
+    /// them.
     Active(usize),
-    /// Pages in memory after so many passes.
+    /// Pages in memory after this many passes.
     Resident(usize),
-    /// Page tables that the run leaves, those put by for huge pages among them; only in the model.
+    /// Page tables that exist when the run ends, including those deposited for huge pages. Only the
+    /// model shows them.
     Tables,
-    /// Markers that it leaves; only in the model.
+    /// Markers that exist when the run ends. Only the model shows them.
     Markers,
-    /// Pages that pagemap says are protected by userfaultfd when the run ends.
+    /// Pages that pagemap reports as protected by userfaultfd when the run ends.
     Protected,
     /// TLB invalidations that an emulator saw in most rounds.
     Tlbi,
@@ -336,46 +341,46 @@ pub enum Shown {
     PageTables,
 }
 
-/// Something needless that has to be found.
+/// Needless work that has to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it means.
+    /// What the finding means.
     pub text: String,
     /// What is needless.
     pub what: Needless,
-    /// The kernel function that does it.
+    /// The kernel function that does the work.
     pub function: String,
-    /// The run.
+    /// The run's name.
     pub run: String,
-    /// The target.
+    /// The target's name.
     pub target: String,
-    /// How often in a round.
+    /// How often it happens in a round.
     pub times: u64,
 }
 
-/// Something that must hold.
+/// A statement that must hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relation {
-    /// It in words.
+    /// The statement in words.
     pub text: String,
-    /// What must hold.
+    /// The comparison that must hold.
     pub is: Equation,
-    /// Where alone it must, and why it is not to be had elsewhere.
+    /// A condition outside of which the comparison need not hold, and the reason.
     pub only: Option<(Equation, String)>,
-    /// Stated figures of which is asked how far they may move before it fails.
+    /// Stated figures for which the report says how far they may move before the relation fails.
     pub moves: Vec<String>,
-    /// From what it follows; empty if it could fail by itself.
+    /// What the relation follows from. Empty if it could fail by itself.
     pub follows: String,
 }
 
 /// Two formulas and how they compare.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Equation {
-    /// One side.
+    /// The left formula.
     pub left: Formula,
-    /// How they compare.
+    /// How the two compare.
     pub comparison: Comparison,
-    /// The other side.
+    /// The right formula.
     pub right: Formula,
 }
 
@@ -404,10 +409,11 @@ pub static ALL: &[Builtin] = &[
     },
 ];
 
-/// Loads a built-in study by its name, else a file by its path; `size`: the pages of what is large in it, if not its own.
+/// Loads the built-in study of this name, else the file at this path. `size` is the number of pages
+/// of its large areas, if not its own.
 ///
 /// # Errors
-/// There is no such study, or it is a bad one: what is wrong and where.
+/// Returns an error if there is no such study, or if it has problems: what is wrong, and where.
 pub fn load(name: &str, size: Option<u64>) -> Result<Study, ScenarioError> {
     if let Some(builtin) = ALL.iter().find(|builtin| builtin.name == name) {
         return parse(&Source::new(name, builtin.text), size);
@@ -430,7 +436,7 @@ pub fn load(name: &str, size: Option<u64>) -> Result<Study, ScenarioError> {
 /// Reads a study.
 ///
 /// # Errors
-/// All that is wrong with it, with its place.
+/// Returns all problems of the text, with their places.
 pub fn parse(source: &Source, size: Option<u64>) -> Result<Study, ScenarioError> {
     read::study(&source.text, size)
         .map_err(|problems| ScenarioError::invalid(&source.name, &source.text, problems))
@@ -471,7 +477,7 @@ mod tests {
         error.problems().map(ToString::to_string).collect()
     }
 
-    /// A study of one part.
+    /// The text of a study that has one part.
     fn part(text: &str) -> String {
         format!(
             "study \"s\" {{\n doc \"d\"\n source \"x\"\n takes \"t\"\n published \"p\" 3 doc=\"d\"\n part \"a\" {{\n doc \"d\"\n{text}\n}} }}"
@@ -512,11 +518,14 @@ mod tests {
         let run = "run \"one\" scenario=\"cow-reuse\" { on \"model:6.12\" shootdowns=2 }\n";
         for (text, said) in [
             ("relation \"r\" is=\"p = q\"", "there is no figure `q`"),
-            ("relation \"r\" is=\"p ~ 3\"", "how far from each other?"),
-            ("figure \"p\" doc=\"d\" is=\"3\"", "`p` is there already"),
-            ("figure \"f\" doc=\"d\"", "a figure comes from one thing"),
+            ("relation \"r\" is=\"p ~ 3\"", "how far apart may they be?"),
+            ("figure \"p\" doc=\"d\" is=\"3\"", "`p` is given already"),
+            ("figure \"f\" doc=\"d\"", "a figure comes from exactly one source"),
             ("relation \"r\" is=\"p = 3\" because=\"b\"", "because= without where="),
-            ("figure \"f\" doc=\"d\" is=\"3\" costs=\"c\"", "a figure comes from one thing"),
+            (
+                "figure \"f\" doc=\"d\" is=\"3\" costs=\"c\"",
+                "a figure comes from exactly one source",
+            ),
             (
                 "figure \"f\" doc=\"d\" run=\"two\" on=\"live\" counter=\"copies\"",
                 "there is no run `two`",
@@ -538,11 +547,11 @@ mod tests {
                 "there is no cost table `c`",
             ),
             ("run \"two\" scenario=\"cow-reuse\" { on \"model:6.13\" }", "there is no kernel row"),
-            ("run \"two\" scenario=\"cow-reuse\" { on \"modl:6.12\" }", "is no target"),
+            ("run \"two\" scenario=\"cow-reuse\" { on \"modl:6.12\" }", "is not a target"),
             ("run \"two\" scenario=\"cow-reuse\" { on \"live\" copy=1 }", "`on` has no property"),
             (
                 "run \"two\" scenario=\"cow-reuse\" thp=\"on\" { on \"live\" }",
-                "`on` is no mode of huge pages",
+                "`on` is not a mode of huge pages",
             ),
             (
                 "run \"two\" scenario=\"cow-reuse\" { set \"pages\" \"live_size\"; on \"live\" }",
@@ -558,23 +567,23 @@ mod tests {
             ),
             (
                 "figure \"f\" doc=\"d\" run=\"one\" on=\"model:6.12\" left=\"pages\"",
-                "nothing that the model shows",
+                "the model does not show this",
             ),
             ("run \"two\" scenario=\"cow\" { on \"live\" }", "no built-in scenario named `cow`"),
             (
                 "run \"two\" scenario=\"cow-reuse\" { set \"page\" 1; on \"live\" }",
                 "has no parameter `page`",
             ),
-            ("run \"one\" scenario=\"cow-reuse\" { on \"live\" }", "`one` is there already"),
+            ("run \"one\" scenario=\"cow-reuse\" { on \"live\" }", "`one` is given already"),
             (
                 "run \"two\" scenario=\"cow-reuse\" { on \"live\"; on \"live\" }",
-                "the target is there already",
+                "the target is given already",
             ),
-            ("relation \"r\" is=\"p = 3\" moves=\"p\"", "`p` is no stated figure"),
-            ("sweep \"s\" over=\"n\" values=\"1 x\" { }", "`x` is no whole number"),
+            ("relation \"r\" is=\"p = 3\" moves=\"p\"", "`p` is not a stated figure"),
+            ("sweep \"s\" over=\"n\" values=\"1 x\" { }", "`x` is not a whole number"),
             (
                 "sweep \"s\" over=\"p\" values=\"1\" { column \"a\" is=\"p\" doc=\"d\" }",
-                "`p` is there already",
+                "`p` is given already",
             ),
             (
                 "sweep \"s\" over=\"n\" values=\"1\" { column \"a\" is=\"b\" doc=\"d\"; column \"b\" is=\"n\" doc=\"d\" }",
@@ -585,7 +594,7 @@ mod tests {
                 "there is no figure `a_2`",
             ),
             ("check \"c\" test=\"pageout-read\" { on \"6.12\" finds=\"P99\" }", "no property"),
-            ("costs \"c\" on=\"model:6.12\" { }", "is no real kernel"),
+            ("costs \"c\" on=\"model:6.12\" { }", "is not a real kernel"),
             (
                 "finding \"f\" what=\"shot\" function=\"f\" run=\"one\" on=\"model:6.12\" times=1",
                 "nothing needless is called `shot`",

@@ -1,4 +1,4 @@
-//! From a text to a [`Study`]: syntax, the table of nodes, then what the nodes say.
+//! Reads a text as a [`Study`]: syntax, the table of nodes, then the nodes' contents.
 
 use super::formula::{equation, formula, number};
 use super::tiers::{of_tiers, tiers};
@@ -18,7 +18,7 @@ use crate::{Settings, grammar};
 use miette::SourceSpan;
 use needless_model::kernels::KernelRow;
 
-/// The study in a text, of its own size unless another one is given.
+/// The study in a text, in its own size unless another one is given.
 pub(super) fn study(text: &str, size: Option<u64>) -> Result<Study, Vec<Problem>> {
     let nodes = document::read(text)?;
     let mut problems = Vec::new();
@@ -48,9 +48,9 @@ struct Reader {
     problems: Vec<Problem>,
     /// The figures so far, and where they are.
     figures: Vec<(String, SourceSpan)>,
-    /// The pages that were asked for of what is large in it.
+    /// The number of pages that the user asked for.
     asked: Option<f64>,
-    /// How large that is; `None`: it does not say.
+    /// The study's size. `None` if it does not say one.
     size: Option<Size>,
 }
 
@@ -76,7 +76,7 @@ impl Reader {
             parts: self.parts(node, &stated),
             size: self.size.clone(),
         };
-        // They name what the parts have.
+        // Answers and matrices name things of the parts, so they are read after them.
         for line in node.children() {
             match line.name.as_str() {
                 "answer" => {
@@ -145,7 +145,8 @@ impl Reader {
         given
     }
 
-    /// The size, as figures: that of the model, and that of real kernels where it is another one.
+    /// The size, as figures: the size in the model, and the size on real kernels if that is another
+    /// one.
     fn of_size(&mut self, line: &Node) -> Result<Vec<Given>, Problem> {
         if let Some((_, first)) = self.figures.iter().find(|(known, _)| known == SIZE) {
             return Err(already(SIZE, line.span, *first));
@@ -175,7 +176,7 @@ impl Reader {
         Ok(sizes.into_iter().map(figure).collect())
     }
 
-    /// A number, or the size.
+    /// A number, or the study's size.
     fn sized(&self, value: &Value) -> Result<f64, Problem> {
         let size = match value.text("a number") {
             Ok(SIZE) => self.size.as_ref().map(|size| size.pages),
@@ -188,7 +189,7 @@ impl Reader {
         })
     }
 
-    /// The same without a fraction.
+    /// A number or the study's size, without a fraction.
     fn whole(&self, value: &Value) -> Result<u64, Problem> {
         match value.text("a number") {
             Ok(SIZE | LIVE_SIZE) => Ok(self.sized(value)? as u64),
@@ -196,7 +197,7 @@ impl Reader {
         }
     }
 
-    /// Runs of the part side by side.
+    /// Reads a table of runs of the part.
     fn table(&self, node: &Node, part: &Part) -> Result<Table, Problem> {
         let listed = given(node, "runs")?;
         let words = word(listed)?;
@@ -210,7 +211,7 @@ impl Reader {
         Ok(Table { text: word(&node.args[0])?, runs, counters, per })
     }
 
-    /// The scenario that a node names, with its values, which compiles.
+    /// The scenario that a node names, with its values. The scenario must compile.
     fn chosen(&self, node: &Node, property: &str) -> Result<Chosen, Problem> {
         let value = given(node, property)?;
         let scenario = word(value)?;
@@ -219,8 +220,8 @@ impl Reader {
             Some(rounds) => match u32::try_from(whole(rounds)?) {
                 Ok(number) if number > 0 => Some(number),
                 _ => {
-                    return Err(Problem::new(rounds.span, "no number of rounds", "here")
-                        .help("a number from 1 on"));
+                    return Err(Problem::new(rounds.span, "not a number of rounds", "here")
+                        .help("a number of at least 1"));
                 }
             },
         };
@@ -258,7 +259,7 @@ impl Reader {
         Ok(Check { name, chosen, shown: optional(node, "shown")?, rows })
     }
 
-    /// A figure's name, which is not there yet.
+    /// A new figure's name.
     fn figure_name(&mut self, value: &Value) -> Result<String, Problem> {
         let name = word(value)?;
         self.declare(name.clone(), value)?;
@@ -267,7 +268,7 @@ impl Reader {
 
     fn declare(&mut self, name: String, value: &Value) -> Result<(), Problem> {
         if !is_name(&name) {
-            return Err(Problem::new(value.span, format!("`{name}` is no name"), "this word")
+            return Err(Problem::new(value.span, format!("`{name}` is not a name"), "this word")
                 .help("letters, digits and _, a letter first"));
         }
         if let Some((_, first)) = self.figures.iter().find(|(known, _)| *known == name) {
@@ -277,13 +278,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Formulas over a number, whose cells are figures afterwards.
+    /// Reads a sweep. Its cells are figures from then on.
     fn sweep(&mut self, node: &Node) -> Result<Sweep, Problem> {
         let listed = given(node, "values")?;
         let words = word(listed)?;
         let value = |word: &str| {
             word.parse::<u64>().map_err(|_| {
-                let message = format!("`{word}` is no whole number");
+                let message = format!("`{word}` is not a whole number");
                 Problem::new(listed.span, message, "in here").help("values=\"1 2 4\"")
             })
         };
@@ -328,7 +329,7 @@ impl Reader {
             doc: self.sentences(node, "doc"),
             ..Part::default()
         };
-        // What others name comes first, wherever it stands.
+        // Nodes that other nodes name are read first, wherever they are in the text.
         for line in node.children() {
             let result = match line.name.as_str() {
                 "run" => self.run(line).and_then(|run| add(&mut part.runs, run, line)),
@@ -381,7 +382,7 @@ impl Reader {
             let known = &mut targets[at].expected;
             let again = known.iter().any(|other| other.since == expected.since);
             if again || (bare && !known.is_empty()) {
-                return Err(Problem::new(line.span, "the target is there already", "given again")
+                return Err(Problem::new(line.span, "the target is given already", "given again")
                     .help("give each another release: since=\"6.12\""));
             }
             known.push(expected);
@@ -407,7 +408,7 @@ impl Reader {
             }
             (None, Some(value)) if node.prop("term").is_some() => price(node, value, part)?,
             _ => {
-                let message = "a figure comes from one thing";
+                let message = "a figure comes from exactly one source";
                 return Err(Problem::new(node.span, message, "this one does not")
                     .help("is=\"FORMULA\"; tiers= with counter=; run= and on= with counter=, class= or costs=; or costs= and term="));
             }
@@ -416,7 +417,7 @@ impl Reader {
         Ok(Figure { name: self.figure_name(&node.args[0])?, unit, doc, from })
     }
 
-    /// Two groups of runs that belong together one by one.
+    /// Reads a contrast: two groups of runs that form pairs.
     fn contrast(&self, node: &Node, part: &Part) -> Result<Contrast, Problem> {
         let on = given(node, "on")?;
         let target = word(on)?;
@@ -436,7 +437,7 @@ impl Reader {
             return Err(Problem::new(
                 node.span,
                 "a contrast has two cases or more",
-                "this one has not",
+                "this one has fewer",
             )
             .help(
                 "case \"NAME\" first=\"RUN\" second=\"RUN\" costs=\"FORMULA\" then=\"FORMULA\"",
@@ -488,7 +489,7 @@ impl Reader {
             (Some(value), Some(because)) => Some((self.equation(value, None)?, word(because)?)),
             (Some(value), None) => {
                 return Err(Problem::new(value.span, "where= without because=", "this condition")
-                    .help("say why it is not to be had elsewhere: because=\"…\""));
+                    .help("say why the condition does not hold elsewhere: because=\"…\""));
             }
             (None, Some(value)) => {
                 return Err(Problem::new(value.span, "because= without where=", "this reason")
@@ -502,7 +503,7 @@ impl Reader {
                 let known = |name: &str| match stated.iter().any(|stated| stated == name) {
                     true => Ok(name.to_owned()),
                     false => {
-                        let message = format!("`{name}` is no stated figure");
+                        let message = format!("`{name}` is not a stated figure");
                         let names = stated.iter().map(String::as_str);
                         Err(Problem::new(value.span, message, "in here").help(suggest(
                             "stated figures",
@@ -526,7 +527,7 @@ impl Reader {
     }
 }
 
-/// A template that names nothing but what the study has.
+/// Reads a template. It may only name things that the study has.
 fn template(value: &Value, study: &Study) -> Result<Template, Problem> {
     let problem = |message: String| {
         Problem::new(value.span, message, "in here")

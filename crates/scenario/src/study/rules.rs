@@ -2,7 +2,7 @@
 
 use crate::grammar::{Body, Rule, rule};
 
-/// What stands at the top of a file.
+/// What is allowed at the top of a file.
 pub static TOP: &[Rule] = &[rule(
     "study",
     (1, 1),
@@ -12,7 +12,7 @@ pub static TOP: &[Rule] = &[rule(
     ("study \"NAME\" { … }", "A study; a file holds one."),
 )];
 
-/// What stands in a study.
+/// What is allowed in a study.
 #[rustfmt::skip]
 pub static STUDY: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
@@ -40,7 +40,7 @@ pub static STUDY: &[Rule] = &[
         ("part \"NAME\" { … }", "A part, which can be run alone. It uses figures of its own and those that were published or stated.")),
 ];
 
-/// What stands in a part.
+/// What is allowed in a part.
 #[rustfmt::skip]
 pub static PART: &[Rule] = &[
     rule("doc", (1, 1), &[], &[], Body::None,
@@ -77,7 +77,7 @@ pub static PART: &[Rule] = &[
          "Something that must hold. `~` takes factor= or percent=. On machines where the condition does not hold it is not to be had, because=. Of stated figures it can be said how far each may move, by itself, before it fails. One that cannot fail by itself says from what it follows; it is tested, and counted apart.")),
 ];
 
-/// What stands in `matrix`.
+/// What is allowed in `matrix`.
 #[rustfmt::skip]
 pub static MATRIX: &[Rule] = &[
     rule("column", (1, 1), &[], &["run", "counter"], Body::None,
@@ -88,7 +88,7 @@ pub static MATRIX: &[Rule] = &[
          "A row: its targets in the model and among real kernels for columns with run=, and a template for each other column.")),
 ];
 
-/// What stands in `run`.
+/// What is allowed in `run`.
 #[rustfmt::skip]
 pub static RUN: &[Rule] = &[SET,
     rule("on", (1, 1), &[], ON, Body::None,
@@ -120,7 +120,7 @@ const ON: &[&str] = &[
     "needless_interrupts",
 ];
 
-/// What stands in `sweep`.
+/// What is allowed in `sweep`.
 #[rustfmt::skip]
 pub static SWEEP: &[Rule] = &[
     rule("column", (1, 1), &["is", "doc"], &["unit"], Body::None,
@@ -128,7 +128,7 @@ pub static SWEEP: &[Rule] = &[
          "A formula of the number, of figures, and of columns before it.")),
 ];
 
-/// What stands in `contrast`.
+/// What is allowed in `contrast`.
 #[rustfmt::skip]
 pub static CONTRAST: &[Rule] = &[
     rule("case", (1, 1), &["first", "second", "costs", "then"], &[], Body::None,
@@ -136,14 +136,14 @@ pub static CONTRAST: &[Rule] = &[
          "A case, its runs under the first and the second condition, and what it costs under each.")),
 ];
 
-/// What stands in `check`.
+/// What is allowed in `check`.
 #[rustfmt::skip]
 pub static CHECK: &[Rule] = &[SET,
     rule("on", (1, 1), &["finds"], &[], Body::None,
         ("on \"ROW\" finds=\"holds|P1|…\"", "A kernel row, and what the checker must find.")),
 ];
 
-/// What stands in `costs`.
+/// What is allowed in `costs`.
 #[rustfmt::skip]
 pub static COSTS: &[Rule] = &[
     rule("term", (1, 1), &["counts", "doc"], &[], Body::None,

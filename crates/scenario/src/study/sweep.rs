@@ -1,40 +1,42 @@
-//! Sweeps: formulas over a number that takes several values. Each cell is a figure by itself, so that relations can name it.
+//! Sweeps: formulas over a number that takes several values. Each cell is a figure by itself, so
+//! that relations can name it.
 
 use super::{Figure, Formula, From};
 
 /// Formulas, side by side for each value of a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// What it shows.
+    /// What the sweep shows.
     pub text: String,
-    /// The number's name in its formulas.
+    /// The number's name in the formulas.
     pub over: String,
-    /// What it takes.
+    /// The values that the number takes.
     pub values: Vec<u64>,
-    /// The formulas.
+    /// The columns of the sweep, a formula each.
     pub columns: Vec<Column>,
 }
 
 /// A formula of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its unit; empty if it is a plain number.
+    /// The unit of the column's cells. Empty if they are plain numbers.
     pub unit: String,
-    /// What it is.
+    /// What the column shows.
     pub doc: String,
-    /// It, of the number, of figures, and of the sweep's columns before it.
+    /// The formula: of the number, of figures, and of the sweep's earlier columns.
     pub formula: Formula,
 }
 
 impl Sweep {
-    /// The figures' name of a cell: `processes_64`.
+    /// The name that a cell has as a figure: `processes_64`.
     pub fn cell(column: &str, value: u64) -> String {
         format!("{column}_{value}")
     }
 
-    /// Its cells as figures: each formula with the number in it, and the cells of its line.
+    /// The sweep's cells as figures. In each formula, the number has its value, and names of
+    /// earlier columns mean the cells of the same line.
     pub fn figures(&self) -> impl Iterator<Item = Figure> {
         let cell = |value: u64, column: &Column| Figure {
             name: Sweep::cell(&column.name, value),

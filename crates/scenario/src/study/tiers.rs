@@ -7,11 +7,11 @@ use crate::error::Problem;
 use needless_model::kernels::KernelRow;
 use needless_model::tiering::{Rate, Setup, StreamKind};
 
-/// The most that a machine is scaled down.
+/// The largest factor by which a machine is scaled down.
 const MOST: u64 = 256;
 
-/// A machine with fast and slow memory.
-/// `size`: as many pages of fast memory as are simulated where the scale is 1, if the study has such a size.
+/// Reads a machine with fast and slow memory. `size` is the number of pages of fast memory that are
+/// simulated at scale 1, if the study has such a size.
 pub(super) fn tiers(node: &Node, size: Option<f64>) -> Result<Tiers, Problem> {
     let row = given(node, "row")?;
     let kernel = KernelRow::parse(&word(row)?);
@@ -64,7 +64,7 @@ pub(super) fn tiers(node: &Node, size: Option<f64>) -> Result<Tiers, Problem> {
     Ok(Tiers { name: word(&node.args[0])?, setup })
 }
 
-/// What a machine with tiers comes to.
+/// Reads a figure that a machine with tiers produces.
 pub(super) fn of_tiers(node: &Node, part: &Part) -> Result<From, Problem> {
     let value = given(node, "tiers")?;
     let name = word(value)?;

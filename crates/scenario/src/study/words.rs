@@ -1,4 +1,4 @@
-//! Single nodes and words of a study: what needs nothing but the part that it stands in.
+//! Reads single nodes and words of a study that need nothing but the part that they are in.
 
 use super::formula::number;
 use super::{Check, Costs, Expected, Finding, From, Part, Run, Sample, Shown, Term, Tiers};
@@ -12,7 +12,7 @@ use needless_model::program::ThpMode;
 use needless_model::property::Property;
 use needless_model::verdict::Needless;
 
-/// What has a name of its own within a list.
+/// Items with a name that is unique in their list.
 pub(super) trait Named {
     fn name(&self) -> &str;
 }
@@ -29,11 +29,11 @@ macro_rules! named {
 
 named! { Run Check Costs Term Sample Tiers }
 
-/// Adds to a list in which nothing has its name yet.
+/// Adds an item to a list in which nothing has its name yet.
 pub(super) fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<(), Problem> {
     if list.iter().any(|known| known.name() == new.name()) {
         let span = node.args[0].span;
-        return Err(Problem::new(span, format!("`{}` is there already", new.name()), "again here")
+        return Err(Problem::new(span, format!("`{}` is given already", new.name()), "again here")
             .help("give it another name"));
     }
     list.push(new);
@@ -41,12 +41,12 @@ pub(super) fn add<T: Named>(list: &mut Vec<T>, new: T, node: &Node) -> Result<()
 }
 
 pub(super) fn already(name: &str, again: SourceSpan, first: SourceSpan) -> Problem {
-    Problem::new(again, format!("`{name}` is there already"), "again here")
+    Problem::new(again, format!("`{name}` is given already"), "again here")
         .also(first, "first here")
         .help("give it another name")
 }
 
-/// What a list has by that name.
+/// The item of a list that has this name.
 pub(super) fn named<'a, T: Named>(
     list: &'a [T],
     name: &str,
@@ -64,7 +64,8 @@ pub(super) fn word(value: &Value) -> Result<String, Problem> {
     value.text("a word or sentence").map(str::to_owned)
 }
 
-/// A property that the table of nodes requires, or that is missing all the same.
+/// A required property. The table of nodes requires it already; if it is missing all the same, that
+/// is a problem.
 pub(super) fn given<'a>(node: &'a Node, name: &str) -> Result<&'a Value, Problem> {
     node.prop(name).ok_or_else(|| {
         Problem::new(node.span, format!("`{name}=` is missing"), "here")
@@ -85,12 +86,12 @@ pub(super) fn whole(value: &Value) -> Result<u64, Problem> {
     let number = number(value)?;
     let fits = (0.0..=9e15).contains(&number) && number.fract() == 0.0;
     fits.then_some(number as u64).ok_or_else(|| {
-        Problem::new(value.span, "a whole number from 0 on is expected here", "this is none")
+        Problem::new(value.span, "a whole number of at least 0 is expected here", "this is not one")
             .help("for instance 3")
     })
 }
 
-/// A target; a model's row has to be one.
+/// Reads a target. If it is a row of the model, the row must exist.
 pub(super) fn target(value: &Value) -> Result<String, Problem> {
     let name = word(value)?;
     let row = match name.split_once(':') {
@@ -98,7 +99,7 @@ pub(super) fn target(value: &Value) -> Result<String, Problem> {
         Some(("kernel", _)) => return Ok(name),
         Some(("model", row)) => row,
         _ => {
-            return Err(Problem::new(value.span, format!("`{name}` is no target"), "here")
+            return Err(Problem::new(value.span, format!("`{name}` is not a target"), "here")
                 .help("targets are live, kernel:RELEASE and model:ROW"));
         }
     };
@@ -120,7 +121,7 @@ pub(super) fn target(value: &Value) -> Result<String, Problem> {
 pub(super) fn thp(value: &Value) -> Result<ThpMode, Problem> {
     let mode = word(value)?;
     ThpMode::named(&mode).ok_or_else(|| {
-        Problem::new(value.span, format!("`{mode}` is no mode of huge pages"), "here")
+        Problem::new(value.span, format!("`{mode}` is not a mode of huge pages"), "here")
             .help("always, madvise or never")
     })
 }
@@ -144,7 +145,7 @@ pub(super) fn release(value: &Value) -> Result<(u32, u32), Problem> {
     let numbers = text.split_once('.').map(|(major, minor)| (major.parse(), minor.parse()));
     match numbers {
         Some((Ok(major), Ok(minor))) => Ok((major, minor)),
-        _ => Err(Problem::new(value.span, format!("`{text}` is no release"), "here")
+        _ => Err(Problem::new(value.span, format!("`{text}` is not a release"), "here")
             .help("two numbers, as in 6.12")),
     }
 }
@@ -165,7 +166,7 @@ pub(super) fn term(node: &Node) -> Result<Term, Problem> {
     Ok(Term { name, counters, doc: prop(node, "doc")? })
 }
 
-/// The price of a term.
+/// Reads the price of a term.
 pub(super) fn price(node: &Node, value: &Value, part: &Part) -> Result<From, Problem> {
     let costs = word(value)?;
     let table = named(&part.costs, &costs, "cost table", value)?;
@@ -178,7 +179,7 @@ pub(super) fn costs(node: &Node, part: &Part) -> Result<Costs, Problem> {
     let name = word(&node.args[0])?;
     let (on, target) = (given(node, "on")?, prop(node, "on")?);
     if target != "live" && !target.starts_with("kernel:") {
-        return Err(Problem::new(on.span, format!("`{target}` is no real kernel"), "here")
+        return Err(Problem::new(on.span, format!("`{target}` is not a real kernel"), "here")
             .help("cycles are measured on live, or kernel:RELEASE"));
     }
     let (mut terms, mut samples): (Vec<Term>, Vec<Sample>) = (Vec::new(), Vec::new());
@@ -206,7 +207,7 @@ pub(super) fn sample(node: &Node, target: &str, part: &Part) -> Result<Sample, P
     Ok(Sample { name: word(&node.args[0])?, run, block, held_out })
 }
 
-/// The number of a `measure` block, from 0; written from 1.
+/// The number of a `measure` block, from 0. It is written from 1.
 pub(super) fn block(value: &Value) -> Result<usize, Problem> {
     let number = whole(value)? as usize;
     number.checked_sub(1).ok_or_else(|| {
@@ -222,7 +223,7 @@ pub(super) fn property(number: &str, value: &Value) -> Result<Property, Problem>
     })
 }
 
-/// The run and the target that a node names; the run has it.
+/// The run and the target that a node names. The run must have the target.
 pub(super) fn run_on(node: &Node, part: &Part) -> Result<(String, String), Problem> {
     let (value, name) = (given(node, "run")?, prop(node, "run")?);
     let run = named(&part.runs, &name, "run", value)?;
@@ -231,7 +232,7 @@ pub(super) fn run_on(node: &Node, part: &Part) -> Result<(String, String), Probl
     Ok((name, target))
 }
 
-/// A run has the target.
+/// Checks that a run has the target.
 pub(super) fn runs_on(run: &Run, target: &str, value: &Value) -> Result<(), Problem> {
     let targets = || run.targets.iter().map(|on| on.target.as_str());
     if targets().any(|known| known == target) {
@@ -248,7 +249,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
     if let Some(value) = node.prop("executes") {
         return match word(value)?.as_str() {
             "tlbi" => Ok(Shown::Tlbi),
-            _ => Err(Problem::new(value.span, "no instruction that is counted", "here")
+            _ => Err(Problem::new(value.span, "such instructions are not counted", "here")
                 .help("executes=\"tlbi\"")),
         };
     }
@@ -256,7 +257,7 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
         return match word(value)?.as_str() {
             "protected" => Ok(Shown::Protected),
             "tables" => Ok(Shown::PageTables),
-            _ => Err(Problem::new(value.span, "nothing that pages end as", "here")
+            _ => Err(Problem::new(value.span, "pages do not end like this", "here")
                 .help("ends=\"protected\" or \"tables\"")),
         };
     }
@@ -275,16 +276,16 @@ pub(super) fn shown(node: &Node) -> Result<Shown, Problem> {
                 Problem::new(value.span, message, "here").help(suggest("classes", &name, names))
             })
         }
-        _ => Err(Problem::new(node.span, "a figure shows one thing", "this one does not")
+        _ => Err(Problem::new(node.span, "a figure shows exactly one thing", "this one does not")
             .help("counter=\"COUNTER\" or class=\"CLASS\"")),
     }
 }
 
-/// What only the model shows.
+/// Reads a value that only the model shows.
 pub(super) fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
     let (on, target) = (given(node, "on")?, prop(node, "on")?);
     if !target.starts_with("model:") {
-        return Err(Problem::new(on.span, "only the model shows this", "no row of the model")
+        return Err(Problem::new(on.span, "only the model shows this", "not a row of the model")
             .help("on=\"model:7.3\""));
     }
     let pass = node.prop("pass").map(whole).transpose()?.unwrap_or(1).clamp(1, 1000) as usize;
@@ -298,7 +299,7 @@ pub(super) fn in_model(node: &Node, value: &Value) -> Result<Shown, Problem> {
         (Some("ages"), "resident") => Ok(Shown::Resident(pass)),
         (Some("left"), "tables") => Ok(Shown::Tables),
         (Some("left"), "markers") => Ok(Shown::Markers),
-        _ => Err(Problem::new(value.span, "nothing that the model shows", "here").help(
+        _ => Err(Problem::new(value.span, "the model does not show this", "here").help(
             "updates=\"accessed\", \"dirty\", \"entries\" or \"markers\", ages=\"active\", ages=\"resident\", left=\"tables\" or left=\"markers\"",
         )),
     }

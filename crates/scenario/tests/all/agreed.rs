@@ -1,9 +1,11 @@
-//! What real kernels did with random scenarios: `tests/agreed.tsv` has a hash of all that was compared, for each seed and
-//! kernel of a run of `make agree` (docs/agreement.md) in which nothing differed. The model made each line; that run
-//! makes it what the kernels did.
+//! Holds the model to what real kernels did with random scenarios. `tests/agreed.tsv` has a hash of
+//! everything that was compared, for each seed and kernel of a run of `make agree`
+//! (docs/agreement.md) in which nothing differed. The model wrote the lines; that run shows that
+//! the kernels did what they say.
 //!
-//! `NEEDLESS_AGREED=write cargo test -p needless-scenario --test agreed` writes the file anew. That is right only after
-//! another run of `make agree` without a difference, over seeds that the file then has.
+//! `NEEDLESS_AGREED=write cargo test -p needless-scenario --test agreed` writes the file anew. That
+//! is right only after another run of `make agree` without a difference, over the seeds that the
+//! file then has.
 
 use crate::common::told;
 use needless_model::kernels::KernelRow;
@@ -12,7 +14,8 @@ use needless_scenario::random::{Target, generate};
 use needless_scenario::{Settings, Source, compile};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The rows that stood for the kernels of that run, with their release and the CPUs that scenarios could have.
+/// The rows for the kernels of that run, each with its release and the number of CPUs that
+/// scenarios could have.
 const KERNELS: [(&str, (u32, u32), usize); 6] = [
     ("6.18,mglru=off,soft-dirty=off", (6, 18), 2),
     ("5.10", (5, 10), 3),
@@ -22,7 +25,7 @@ const KERNELS: [(&str, (u32, u32), usize); 6] = [
     ("7.3,la57=on", (7, 3), 3),
 ];
 
-/// The first seeds of that run, which all kernels took.
+/// The first seeds of that run. All kernels ran them.
 const SEEDS: std::ops::Range<u64> = 1_070_000..1_071_000;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/agreed.tsv");

@@ -6,7 +6,7 @@ use needless_model::run::Round;
 use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, compile, load};
 
-/// `1/0; 0 ¦ vale1is=1`
+/// A round as captures write it: `1/0; 0 ¦ vale1is=1`.
 fn text(round: &Round) -> String {
     let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
     format!("{minor}/{major}; {}", invalidations(&round.instructions))
@@ -34,8 +34,8 @@ fn the_model_invalidates_as_kernels_do() {
     assert!(checked > 4000, "only {checked} rounds were checked");
 }
 
-/// What the second try of a fault flushes by the rules of 5.8 and 5.10, on a processor that each right waits for and on
-/// one that has it.
+/// What the second try of a fault flushes by the rules of 5.8 and 5.10: on a processor that sets
+/// accessed and dirty bits itself, and on one that does not (Cortex-A72).
 #[test]
 fn only_the_old_rule_flushes_for_a_fault_that_is_tried_again() {
     let program = compile(&load("b_pf3_ext4").unwrap(), &Settings::default()).unwrap();

@@ -9,7 +9,7 @@ use needless_scenario::{Settings, compile, load};
 use needless_testing::each;
 use std::str::FromStr;
 
-/// What differs in the run's rounds from the capture.
+/// How the rounds of the model's run differ from the capture.
 fn differences(capture: &Capture, kernel: &str) -> Option<String> {
     let mut words = capture.scenario.split(' ');
     let source = load(words.next().expect("a name")).expect("a built-in");
@@ -25,7 +25,8 @@ fn differences(capture: &Capture, kernel: &str) -> Option<String> {
     let expected = Sequence::from_str(capture.sequence).expect("the notation");
     let wrong = |round: &Round| {
         let mut sequence = Sequence::of(&program, &round.events, order);
-        // Before csd:csd_queue_cpu came, in 6.4, nothing showed who is waited for.
+        // The tracepoint csd:csd_queue_cpu came in 6.4. Before it, nothing showed which CPU is
+        // waited for.
         if row.release < (6, 4) {
             sequence = sequence.without_syncs(&[]).0;
         }

@@ -1,4 +1,5 @@
-//! Mappings of files on disks, as kernels were seen to treat them: 8 pages, the process's other CPU busy.
+//! Mappings of files on disks, as kernels were seen to treat them: 8 pages, and the process's other
+//! CPU busy.
 
 use needless_model::event::{Event, EventKind};
 use needless_model::kernels::KernelRow;
@@ -11,7 +12,8 @@ use needless_scenario::{Settings, Source, compile};
 
 const ROWS: [&str; 6] = ["5.8", "5.10", "6.1", "6.12", "6.18", "7.3"];
 
-/// Shared and private pages of a file on ext4, and shared ones of a file on tmpfs.
+/// Runs a scenario with shared and private pages of a file on ext4, and shared pages of a file on
+/// tmpfs.
 fn run(before: &str, round: &str, row: &str) -> (Sequence, TargetRun) {
     let text = format!(
         "scenario \"disks\" {{
@@ -61,7 +63,7 @@ fn the_file_system_is_told_of_the_first_store_to_each_clean_page() {
     for row in ROWS {
         for (before, round, expected) in [
             ("", "write \"file\"\n munmap \"file\"", "Wx8 IPI:MM(8)"),
-            // A read maps all pages that are around, without the right to store.
+            // A read maps all pages around it, without the right to store.
             ("", "read \"file\"\n write \"file\"\n write \"file\"", "R WPx8"),
             (
                 "write \"file\"",
@@ -69,9 +71,9 @@ fn the_file_system_is_told_of_the_first_store_to_each_clean_page() {
                 "IPI:MM(1)x8 WPx8",
             ),
             ("write \"file[2..4]\"", "msync \"file[0..3]\"", "IPI:MM(1)"),
-            // What is dirty may be stored to again at once.
+            // Dirty pages may be stored to again at once.
             ("write \"file\"", &*protected, "IPI:MM(8)x2"),
-            // Copies are nobody's business, and memory is written nowhere.
+            // A copy is not written back, and pages of tmpfs are not either.
             ("write \"own\"\n write \"memory\"", "msync \"own\"\n msync \"memory\"", "(none)"),
             ("read \"own\"", "write \"own\"", "(WP IPI:MM(1))x8"),
         ] {
@@ -82,7 +84,8 @@ fn the_file_system_is_told_of_the_first_store_to_each_clean_page() {
     }
 }
 
-/// Writing a page back takes the right to store from every process that has it mapped: one flush for each.
+/// Writing a page back takes the right to store from every process that maps it, with one flush for
+/// each.
 #[test]
 fn writing_back_goes_through_every_mapping() {
     let before = "write \"file\"\n fork \"child\"\n wait \"child\"";
@@ -92,8 +95,9 @@ fn writing_back_goes_through_every_mapping() {
     }
 }
 
-/// A fault of which the file system was told is tried again from 5.5 to 5.19, whether it dirtied the page or not, and counts as major from 5.9 on.
-/// Source: mm/memory.c:fault_dirty_shared_page, mm_account_fault (5.10); runs of b_ext4_read_write and b_ext4_msync.
+/// A fault that told the file system is tried again from 5.5 to 5.19, whether or not it dirtied the
+/// page, and counts as major from 5.9 on. Source: mm/memory.c:fault_dirty_shared_page,
+/// mm_account_fault (5.10); runs of b_ext4_read_write and b_ext4_msync.
 #[test]
 fn faults_that_are_tried_again_are_major_in_5_10() {
     let cases = [
@@ -118,13 +122,14 @@ fn faults_that_are_tried_again_are_major_in_5_10() {
             assert_eq!(majors(before, round, &row), expected, "{row}: {before}; {round}");
         }
     }
-    // On tmpfs only what became dirty just now.
+    // On tmpfs only a fault that made its page dirty is major.
     assert_eq!(majors("", "write \"memory\"", "5.10"), 8);
     let again = "madvise \"memory\" advice=\"dontneed\"\n write \"memory\"";
     assert_eq!(majors("write \"memory\"", again, "5.10"), 0);
 }
 
-/// Whoever makes pages of a file dirty gives the lock back and, where that is given, sleeps. Kernels up to 5.19 try the fault again then, newer ones end it.
+/// A thread that makes pages of a file dirty gives its lock back and sleeps where the row says so.
+/// Kernels up to 5.19 then try the fault again, newer ones end it.
 #[test]
 fn who_dirties_much_sleeps_where_that_is_given() {
     let counted = |row: &str| {
@@ -143,7 +148,8 @@ fn who_dirties_much_sleeps_where_that_is_given() {
     }
 }
 
-/// A retry is needless if its try had mapped the page; one for a page that is read is not.
+/// A retry is needless if the try before it had mapped the page. A retry after the page was read is
+/// needed.
 #[test]
 fn tries_that_find_their_work_done_are_needless() {
     let retries = |before: &str, round: &str, row: &str| {
@@ -161,7 +167,7 @@ fn tries_that_find_their_work_done_are_needless() {
     }
 }
 
-/// Which function serves the store, and why it faulted.
+/// The function that handles the store, and the reason of the fault.
 #[test]
 fn a_store_that_is_noted_is_told_from_one_that_maps() {
     let maps = (Site::DoFault, Reason::NewTranslation);
@@ -175,7 +181,7 @@ fn a_store_that_is_noted_is_told_from_one_that_maps() {
             let done = run.rounds[0].events.iter().find(done).unwrap();
             let verdict = done.verdict.unwrap();
             assert!(!verdict.is_needless() && verdict.reason == expected.1, "{row}: {before}");
-            // A second try that finds its work done does none.
+            // A second try that finds its work done has no site of its own.
             let tried = matches!(row, "5.8" | "5.10");
             let site = if tried { Site::HandlePteFault } else { expected.0 };
             assert_eq!(done.site, Some(site), "{row}: {before}");
@@ -183,8 +189,9 @@ fn a_store_that_is_noted_is_told_from_one_that_maps() {
     }
 }
 
-/// What is dirty is written and stays as long as anybody has it mapped; what nobody has leaves, and is read by a major fault for each page. Source: runs of
-/// the built-in scenario f_drop (5.10 to 7.3).
+/// Dirty pages are written and stay as long as a process maps them. Pages that nobody maps leave
+/// memory, and a major fault reads each of them back. Source: runs of the built-in scenario f_drop
+/// (5.10 to 7.3).
 #[test]
 fn what_nobody_has_mapped_leaves_memory() {
     let drop = "fadvise \"data\" advice=\"dontneed\"";
@@ -195,17 +202,17 @@ fn what_nobody_has_mapped_leaves_memory() {
         let again = format!("{gone}\n read \"file\"");
         assert_sequence("read \"file\"", &again, row, "IPI:MM(4) Rx4");
         assert_eq!(majors("read \"file\"", &again, row), 4, "{row}");
-        // Another mapping has them.
+        // Another mapping has the pages.
         let both = "read \"file\"\n read \"own\"";
         assert_sequence(both, &again, row, "IPI:MM(4) R");
-        // Nothing of a file in memory leaves.
+        // No page of a file in memory leaves.
         let memory = "madvise \"memory\" advice=\"dontneed\"\n fadvise \"memory\" advice=\"dontneed\"\n read \"memory\"";
         assert_sequence("write \"memory\"", memory, row, "IPI:MM(8) R");
     }
 }
 
-/// Where a page stayed, all CPUs' batches are emptied: only then are another CPU's pages on the LRU, and go to swap.
-/// Source: runs of these two on 5.10 and 6.12.
+/// Where a page stayed, all CPUs' LRU batches are emptied. Only then are another CPU's pages on the
+/// LRU, so that they go to swap. Source: runs of these two scenarios on 5.10 and 6.12.
 #[test]
 fn pages_that_stay_have_every_batch_emptied() {
     let swapped = |read: &str, row: &str| {
@@ -238,8 +245,9 @@ fn pages_that_stay_have_every_batch_emptied() {
     }
 }
 
-/// What was never written is read as well, alone: a major fault for each page, which is stored to when it is tried again. In 5.10 a fault that the file
-/// system was told of is major anyway. Source: runs of the built-in scenario f_holes (5.10 to 7.3).
+/// A page that was never written is read as well, by itself: a major fault for each page. A store
+/// follows when the fault is tried again. In 5.10 a fault that told the file system is major
+/// anyway. Source: runs of the built-in scenario f_holes (5.10 to 7.3).
 #[test]
 fn holes_are_read_page_by_page() {
     for (round, expected, since, before) in [

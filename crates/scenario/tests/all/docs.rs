@@ -1,4 +1,4 @@
-//! The language reference: every example compiles, every rule is in it.
+//! The language reference: every example compiles, and every rule is in it.
 
 use needless_model::arch::{AccessedDirty, Flushes};
 use needless_model::kernels::KernelRow;
@@ -8,7 +8,7 @@ use needless_scenario::{Source, check, format};
 
 const REFERENCE: &str = include_str!("../../../../docs/scenarios.md");
 
-/// The reference of studies.
+/// The reference of the language of studies.
 const STUDIES: &str = include_str!("../../../../docs/studies.md");
 
 /// The texts of the fenced KDL blocks.
@@ -44,7 +44,7 @@ fn every_rule_is_described_and_shown() {
 }
 
 fn assert_described(rules: impl Iterator<Item = &'static Rule>, text: &'static str) {
-    // Line breaks of the text stand where a usage line has spaces.
+    // The reference may break a line where a usage line has a space.
     let reference = text.replace("\n  ", " ").replace('\n', " ");
     for rule in rules {
         let entry = std::format!("`{}`: {}", rule.usage, rule.doc);
@@ -79,7 +79,8 @@ fn studies_are_described_and_shown() {
     assert_described(tables.into_iter().flatten(), STUDIES);
 }
 
-/// Whom faults make a kernel flush, by architecture: the table of docs/studies.md is what the model's rows do.
+/// The CPUs that a fault makes a kernel flush, by architecture: the table of docs/studies.md shows
+/// what the model's rows do.
 #[test]
 fn the_table_of_flushes_is_the_models() {
     let word = |flushes| match flushes {

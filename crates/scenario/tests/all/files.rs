@@ -1,5 +1,5 @@
-//! Mappings of files on tmpfs, as kernels were seen to treat them: 8 pages unless more are named, the process's other CPU
-//! busy.
+//! Mappings of files on tmpfs, as kernels were seen to treat them: 8 pages unless a test names
+//! more, and the process's other CPU busy.
 
 use needless_model::event::{Event, EventKind, FaultClass};
 use needless_model::kernels::KernelRow;
@@ -10,7 +10,8 @@ use needless_scenario::{Settings, Source, compile};
 
 const ROWS: [&str; 6] = ["5.8", "5.10", "6.1", "6.12", "6.18", "7.3"];
 
-/// Private pages of a file that was written, shared ones of the same file, and private ones of a hole.
+/// A scenario with private pages of a written file, shared pages of that file, and private pages of
+/// a hole.
 fn scenario(before: &str, round: &str, child: &str) -> String {
     format!(
         "scenario \"files\" {{
@@ -46,27 +47,29 @@ fn assert_sequence((before, round, child): (&str, &str, &str), row: &str, expect
     assert_eq!(found, expected.parse().unwrap(), "{row}: {before}; {round}: {found}");
 }
 
-/// Source: the project's captures a_privfile_rw_1, b_shm_read_write_8_fa and b_pf3_shm_8 (5.10 to 7.3), and runs of the
-/// built-in scenarios f_around, f_protect, f_fork and a_privfile_w.
+/// Source: the project's captures a_privfile_rw_1, b_shm_read_write_8_fa and b_pf3_shm_8 (5.10 to
+/// 7.3), and runs of the built-in scenarios f_around, f_protect, f_fork and a_privfile_w.
 #[test]
 fn faults_and_flushes_of_one_process() {
     for (before, round, expected) in [
         ("", "read \"own\"\n write \"own\"", "R (WP IPI:MM(1))x8"),
-        // A store comes first: the copy is mapped where nothing was, and nobody has to be told.
+        // The store comes first: the copy is mapped where nothing was mapped, so nothing has to be
+        // flushed.
         (
             "",
             "write \"own\"\n write \"own\"\n madvise \"own\" advice=\"dontneed\"",
             "Wx8 IPI:MM(8)",
         ),
-        // Sixteen pages by their addresses, wherever they lie in the file, and no more than the area has.
+        // A fault maps sixteen pages, aligned by their addresses, wherever they lie in the file,
+        // and no page beyond the area.
         ("", "read \"large[20]\"\n read \"large[16..32]\"\n read \"large\"", "Rx4"),
         ("read \"large[20]\"", "write \"large[15..17]\"", "W WP IPI:MM(1)"),
-        // What is mapped already is left alone: a page of the process's own stays.
+        // A mapped page is left alone: a copy of the process stays.
         ("write \"own[3]\"", "read \"own\"\n write \"own[3..5]\"", "R WP IPI:MM(1)"),
-        // Holes are filled page by page, in the file too, where others find them.
+        // Holes are filled page by page. The file gets the pages, so other mappings find them.
         ("", "read \"hole\"", "Rx8"),
         ("", "write \"hole\"\n read \"filled\"", "Wx8 R"),
-        // Shared, it is mapped writable.
+        // A shared mapping maps the page writable.
         ("read \"file\"", "write \"file\"", "(none)"),
         (
             "write \"file\"",
@@ -81,7 +84,8 @@ fn faults_and_flushes_of_one_process() {
     }
 }
 
-/// A private mapping never gets the right to store to the file's pages, whatever its protection was.
+/// A private mapping never gets the right to store to the file's pages, whatever its protection
+/// was.
 #[test]
 fn mprotect_gives_back_what_is_the_processs_own() {
     let before = "read \"own\"\n write \"own[0..4]\"\n mprotect \"own\" prot=\"read\"";
@@ -96,7 +100,8 @@ fn mprotect_gives_back_what_is_the_processs_own() {
     }
 }
 
-/// Without pages of the process's own nothing is copied; with some, all that is mapped.
+/// Without copies in the mapping, a fork copies no page tables. With some, it copies everything
+/// that is mapped.
 #[test]
 fn a_fork_copies_page_tables_with_pages_of_the_processs_own() {
     let child = "read \"own\"\n write \"own\"";
@@ -112,7 +117,8 @@ fn a_fork_copies_page_tables_with_pages_of_the_processs_own() {
     }
 }
 
-/// Source: mm/memory.c:fault_dirty_shared_page (5.10): a page that was written is dirty, a copy dirties nothing.
+/// Source: mm/memory.c:fault_dirty_shared_page (5.10): a written page is dirty already, and a copy
+/// dirties no page of the file.
 #[test]
 fn a_store_is_major_in_5_10_only_where_it_dirties_the_file() {
     for (round, majors) in [
@@ -164,7 +170,7 @@ fn mappings_of_one_file_have_the_same_pages() {
     );
 }
 
-/// A file is there for good: what was stored is found by whoever maps it again.
+/// A file outlives its mappings: a later mapping finds what was stored.
 #[test]
 fn a_file_outlives_its_mappings() {
     let again = "munmap \"filled\"\n munmap \"hole\"\n map \"hole\"\n read \"hole\"";
@@ -180,10 +186,10 @@ fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
         (
             "madvise \"own\" advice=\"free\"",
-            "own advice=free`: EINVAL: MADV_FREE is of private memory",
+            "own advice=free`: EINVAL: MADV_FREE needs private memory",
         ),
         ("mremap \"own\" to=\"away\"", "`mremap own to=away`: the model has no mremap of a file"),
-        ("writeback \"file\"", "a file on tmpfs is written back by nobody"),
+        ("writeback \"file\"", "a file on tmpfs has no writeback"),
         ("pin \"own[0]\" as=\"p\" access=\"read\"", "no pins of a file"),
     ] {
         let text = scenario("map \"away\" pages=8\n munmap \"away\"", round, "");
@@ -194,7 +200,7 @@ fn what_the_model_does_not_have_is_refused() {
     }
 }
 
-/// What is of files whose folios may be large.
+/// Operations on files whose folios may be large are refused.
 #[test]
 fn reclaim_and_mlock_of_large_folios_are_refused() {
     let refused = |file: &str, round: &str, row: &str| {
@@ -222,10 +228,10 @@ fn reclaim_and_mlock_of_large_folios_are_refused() {
     let read = "read \"a\"";
     assert_eq!(refused(large, read, "6.12/arm64"), None, "its folios are small");
     let told = refused(large, read, "7.3/arm64").unwrap_or_default();
-    assert!(told.contains("but on x86-64"), "{told}");
+    assert!(told.contains("on x86-64 only"), "{told}");
 }
 
-/// Each mistake is told where it is, with what to do.
+/// Each mistake is reported at its place, with a remedy.
 #[test]
 fn mistakes_in_the_text() {
     let problem = |file: &str, map: &str| {
@@ -242,7 +248,7 @@ fn mistakes_in_the_text() {
         (problem(file, "file=\"data\" offset=1"), "has 8 pages"),
         (problem(file, "file=\"data\" offset=8"), "must be between 0 and 7"),
         (problem(file, "offset=1"), "an offset in which file?"),
-        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is no anonymous memory"),
+        (problem(file, "file=\"data\" backing=\"anonymous\""), "a file is not anonymous memory"),
         (problem(&format!("{file} {file}"), "file=\"data\""), "two files named `data`"),
         (problem("file \"data\" fs=\"ext9\" pages=8;", "file=\"data\""), "ext4"),
         (
@@ -263,7 +269,7 @@ fn mistakes_in_the_text() {
     }
 }
 
-/// The same of calls that name a file.
+/// Mistakes in calls that name a file are reported at their place, with a remedy.
 #[test]
 fn mistakes_in_calls_on_files() {
     let problem = |call: &str| {
@@ -286,8 +292,9 @@ fn mistakes_in_calls_on_files() {
     }
 }
 
-/// A hole takes the file's pages from every mapping, whoever's it is, and leaves copies; each address space has a flush of its own.
-/// Source: runs of the built-in scenarios f_punch and f_punch_fork (5.10 to 7.3).
+/// Punching a hole takes the file's pages from every mapping of every process, and leaves copies.
+/// Each address space has a flush of its own. Source: runs of the built-in scenarios f_punch and
+/// f_punch_fork (5.10 to 7.3).
 #[test]
 fn a_hole_takes_the_pages_from_everybody() {
     let touched = "write \"file\"\n read \"own\"\n write \"own[0..4]\"";
@@ -300,7 +307,7 @@ fn a_hole_takes_the_pages_from_everybody() {
                 (touched, "madvise \"file[2..6]\" advice=\"remove\"\n read \"own[0..4]\"", ""),
                 "IPI:MM(2) IPI:MM(4)",
             ),
-            // What was punched has zeros again when it is touched.
+            // A punched page has zeros again when it is touched.
             (("madvise \"filled\" advice=\"remove\"", "read \"filled\"", ""), "Rx8"),
             (
                 (
@@ -319,8 +326,9 @@ fn a_hole_takes_the_pages_from_everybody() {
     assert!(run.rounds.iter().all(|round| round.minor_faults == Some(0)), "{run:?}");
 }
 
-/// A child's private mapping loses what it has of the file, too, where its own CPU may have it cached; it comes right after its parent's.
-/// Source: runs on 5.10, 6.12 and 7.3; mm/interval_tree.c:vma_interval_tree_insert_after.
+/// A child's private mapping loses the file's pages, too, where its own CPU may have them cached.
+/// Its flush comes right after its parent's. Source: runs on 5.10, 6.12 and 7.3;
+/// mm/interval_tree.c:vma_interval_tree_insert_after.
 #[test]
 fn a_hole_is_seen_by_a_childs_private_mapping() {
     let round = "write \"file\"\n fork \"child\"\n barrier \"read\"\n madvise \"file\" advice=\"remove\"\n barrier \"gone\"\n wait \"child\"";
@@ -330,8 +338,8 @@ fn a_hole_is_seen_by_a_childs_private_mapping() {
     }
 }
 
-/// A child that has nothing of the file but a private mapping is found all the same.
-/// Source: runs on 5.10, 6.12 and 7.3.
+/// A child whose only mapping of the file is private is found as well. Source: runs on 5.10, 6.12
+/// and 7.3.
 #[test]
 fn a_hole_is_seen_by_a_child_that_maps_the_file_privately_only() {
     let text = "scenario \"files\" {
@@ -361,8 +369,8 @@ fn a_hole_is_seen_by_a_child_that_maps_the_file_privately_only() {
     }
 }
 
-/// What is read around a fault ends where the mapping does, wherever that begins.
-/// Source: mm/memory.c:do_fault_around (5.10 to 7.3).
+/// Fault-around begins no earlier than the mapping, wherever that begins. Source:
+/// mm/memory.c:do_fault_around (5.10 to 7.3).
 #[test]
 fn nothing_is_mapped_before_the_mapping() {
     let text = "scenario \"files\" {
@@ -380,8 +388,8 @@ fn nothing_is_mapped_before_the_mapping() {
     }
 }
 
-/// What is mapped stays as it is when the file is written by a system call, and what was not there is there.
-/// Source: runs of the built-in scenario f_write (5.10 to 7.3).
+/// When a system call writes the file, mapped pages stay as they are, and missing pages are there
+/// afterwards. Source: runs of the built-in scenario f_write (5.10 to 7.3).
 #[test]
 fn a_file_that_is_written_is_mapped_as_before() {
     for row in ROWS {
@@ -400,13 +408,13 @@ fn a_file_that_is_written_is_mapped_as_before() {
             assert_sequence(case, row, expected);
         }
     }
-    // It is dirty already.
+    // The page is dirty already.
     let (_, run) = run(&scenario("", "pwrite \"hole\"\n write \"filled\"", ""), "5.10");
     assert_eq!(run.rounds[0].major_faults, Some(0));
 }
 
-/// A file that gets smaller takes what is behind its end from every mapping, copies as well, with a flush for each.
-/// Source: runs of the built-in scenario f_truncate (5.10 to 7.3).
+/// When a file gets smaller, the pages behind its end leave every mapping, copies as well, with a
+/// flush for each mapping. Source: runs of the built-in scenario f_truncate (5.10 to 7.3).
 #[test]
 fn what_is_behind_the_end_goes_copies_as_well() {
     let touched = "write \"file\"\n read \"own\"\n write \"own[0..4]\"";
@@ -421,11 +429,15 @@ fn what_is_behind_the_end_goes_copies_as_well() {
     let program = compile(&Source::new("files", text), &Settings::default()).unwrap();
     let row = KernelRow::parse("6.12").unwrap();
     let error = sim::run(&program, &row, &SimOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("the access to own[2] is behind its file's end (SIGBUS)"), "{error}");
+    assert!(
+        error.contains("the access to own[2] is beyond the end of its file (SIGBUS)"),
+        "{error}"
+    );
 }
 
-/// Before it punches a hole, 5.10 and 6.1 write what is dirty, with a flush for each page, and then take all of it away. Who touches it again
-/// has it read. Source: runs of the built-in scenario f_punch_disk (5.10 to 7.3).
+/// Before they punch a hole, 5.10 and 6.1 write the dirty pages, with a flush for each, and then
+/// take all pages of the range away. The next touch reads the pages again. Source: runs of the
+/// built-in scenario f_punch_disk (5.10 to 7.3).
 #[test]
 fn a_hole_in_a_file_on_a_disk() {
     let text = |round: &str| {
@@ -456,7 +468,7 @@ fn a_hole_in_a_file_on_a_disk() {
     }
 }
 
-/// All of the file is written, whether or not it is mapped.
+/// fsync writes all dirty pages of the file, mapped or not.
 #[test]
 fn fsync_makes_all_of_a_file_clean() {
     let text = "scenario \"files\" {
@@ -473,8 +485,8 @@ fn fsync_makes_all_of_a_file_clean() {
     }
 }
 
-/// A process that was forked is on its CPU before it has its turn: what is taken from it is flushed there.
-/// Source: runs on 6.12 (fork, MADV_REMOVE, wait).
+/// A forked process is on its CPU before its first turn, so that CPU is flushed for pages that
+/// leave the process. Source: runs on 6.12 (fork, MADV_REMOVE, wait).
 #[test]
 fn a_child_is_flushed_before_its_first_turn() {
     let before = "read \"own\"\n write \"own[0..3]\"\n write \"file\"";

@@ -1,6 +1,7 @@
-//! What fork costs: 8 pages, the parent's other CPU busy. A child that reads and writes, a parent that writes first and zero pages were
-//! taken with the runner on 2026-11-24 on booted 5.10, 6.1 and 6.12, six rounds each, all equal to the model's; on 6.18 and
-//! 7.3 the first and the last.
+//! The cost of fork: 8 pages, and the parent's other CPU busy. The expectations for a child that
+//! reads and writes, a parent that writes first, and zero pages come from the runner. It ran them
+//! on 2026-11-24 on booted 5.10, 6.1 and 6.12, six rounds each, and all rounds equalled the
+//! model's. On 6.18 and 7.3 it ran the first and the last of them.
 
 use needless_model::addr::{CpuId, ProcessId};
 use needless_model::event::{Event, EventKind, FlushReason};
@@ -46,11 +47,12 @@ fn sequence(text: &str, row: &str) -> String {
 fn pages_are_shared_until_somebody_stores() {
     let written = "write \"heap\"";
     let zeros = "read \"heap\"";
-    // What was done before; what the parent and the child do; what that costs.
+    // Each row: what happened before, what the parent and the child do, and the cost.
     let table = [
-        // A fork of nothing but mappings flushes, too.
+        // A fork flushes even if it copies nothing but mappings.
         ("", "fork \"child\"\n wait \"child\"", "", "IPI:MM(ALL)"),
-        // The child reads for nothing and copies by itself; afterwards the pages are the parent's again.
+        // The child's reads cost nothing, and its stores copy. Afterwards the pages belong to the
+        // parent alone again.
         (
             written,
             "fork \"child\"\n wait \"child\"\n write \"heap\"",
@@ -63,14 +65,15 @@ fn pages_are_shared_until_somebody_stores() {
             "write \"heap\"",
             "IPI:MM(ALL) (WP loc:MM(1))x8 WPx8",
         ),
-        // Who stores first copies, with the child alive; the parent's other CPU has to be told.
+        // The first to store copies, while the child lives. The parent's other CPU has to be
+        // flushed.
         (
             written,
             "fork \"child\"\n write \"heap\"\n barrier \"b\"\n wait \"child\"",
             "barrier \"b\"\n write \"heap\"",
             "IPI:MM(ALL) (WP IPI:MM(1))x8 WPx8",
         ),
-        // Without pages of its own a mapping is not copied: the child faults by itself.
+        // A mapping without anonymous pages is not copied: the child takes faults of its own.
         (
             zeros,
             "fork \"child\"\n wait \"child\"\n write \"heap\"",
@@ -86,7 +89,8 @@ fn pages_are_shared_until_somebody_stores() {
     }
 }
 
-/// What the child's PTEs are like. Source: mm/memory.c:copy_present_pte (5.10), __copy_present_ptes (6.12, 7.3).
+/// The state of the child's PTEs. Source: mm/memory.c:copy_present_pte (5.10), __copy_present_ptes
+/// (6.12, 7.3).
 #[test]
 fn the_childs_pages_are_old_unless_a_proposal_keeps_them() {
     let text =
@@ -107,9 +111,9 @@ fn the_childs_pages_are_old_unless_a_proposal_keeps_them() {
     }
 }
 
-/// The mark of an unmap whose flush was put off goes with the copied descriptor: the child, which ran nowhere, flushes
-/// everything once for it. Source: kernel/fork.c:dup_mm, mm_init (5.10 to 7.3); seen with the runner on 5.10, 6.1, 6.12, 6.18 and 7.3
-/// (2026-11-24).
+/// The mark of an unmap with a deferred flush is copied with the descriptor. So the child, which
+/// ran on no CPU yet, flushes everything once for it. Source: kernel/fork.c:dup_mm, mm_init (5.10
+/// to 7.3); seen with the runner on 5.10, 6.1, 6.12, 6.18 and 7.3 (2026-11-24).
 #[test]
 fn the_child_inherits_the_pending_mark() {
     let parent = "madvise \"heap[0]\" advice=\"pageout\"\n fork \"child\"\n wait \"child\"";
@@ -120,12 +124,13 @@ fn the_child_inherits_the_pending_mark() {
     }
 }
 
-/// Both have the page in swap: whoever writes first copies it out of the swap cache, the other one gets it from there.
-/// Only 7.2 and later ask the swap PTE alone whether a page is one process's own, and a fork has cleared that: a page
-/// that was read back faults again when it is written, although the child is long gone.
+/// Parent and child both have the page in swap. The first to write copies it out of the swap cache,
+/// and the other gets it from there. Only 7.2 and later ask nothing but the swap PTE whether a page
+/// is exclusive, and a fork has cleared that bit. So a page that was read back faults again when it
+/// is written, although the child has ended.
 ///
-/// Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 6.18, 7.2, 7.3); seen with the runner on 5.10, 6.1 and 6.12, the fault more on 7.3
-/// (2026-11-24).
+/// Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 6.18, 7.2, 7.3); seen with the runner on
+/// 5.10, 6.1 and 6.12, and the additional fault on 7.3 (2026-11-24).
 #[test]
 fn pages_come_back_from_swap_for_both() {
     let swapped = "write \"heap\"\n madvise \"heap\" advice=\"pageout\"";
@@ -145,7 +150,8 @@ fn pages_come_back_from_swap_for_both() {
     }
 }
 
-/// What a process had is unmapped from a CPU that has left it, so that nothing is flushed, and the parent has its pages to itself again.
+/// exec unmaps the old address space when the CPU has left it, so nothing is flushed, and the
+/// parent has its pages to itself again.
 ///
 /// Source: fs/exec.c:exec_mmap, kernel/fork.c:__mmput (5.10 to 7.3).
 #[test]
@@ -160,12 +166,13 @@ fn a_process_that_goes_on_with_another_program_leaves_its_pages_without_a_flush(
                 matches!(event.kind, EventKind::Flush { reason: FlushReason::TaskSwitch, .. });
             switch && event.cpu == CpuId(2)
         });
-        // To the child, to another address space, to the other program, and away from that.
+        // Switches to the child, to another address space, to the new program, and away from that.
         assert!(switches.count() >= 4, "{row}");
     }
 }
 
-/// Another program runs in an address space of its own before whoever waits is told: its mappings are not the process's.
+/// The new program runs in an address space of its own before the waiting parent wakes. It has none
+/// of the process's mappings.
 #[test]
 fn another_program_has_nothing_of_the_process() {
     let text = scenario("write \"heap\"", "fork \"child\"\n wait \"child\"", "exec");
@@ -183,11 +190,12 @@ fn a_process_runs_once_at_a_time() {
     let program = compile(&Source::new("fork", twice), &Settings::default()).unwrap();
     let error = sim::run(&program, &KernelRow::parse("6.12").unwrap(), &SimOptions::default());
     assert!(error.unwrap_err().to_string().contains("EAGAIN: the process runs already"));
-    // One that was not forked is over.
+    // Waiting for a process that was not forked ends at once.
     assert_eq!(sequence(&scenario("", "wait \"child\"", ""), "6.12"), "(none)");
 }
 
-/// What a forked mapping has inherited keeps it apart from a new one beside it, which an own one takes in.
+/// A forked mapping does not merge with a new mapping beside it, because of the anon_vma that it
+/// has inherited. A mapping that was not inherited merges.
 ///
 /// Source: mm/mmap.c:is_mergeable_anon_vma (5.10, 6.1), mm/vma.c (6.12, 7.3): list_is_singular.
 #[test]
@@ -210,9 +218,11 @@ fn a_forked_mapping_stays_by_itself() {
     assert_eq!(mappings(text("write \"heap\"", forks, &child), 1), own + 1);
 }
 
-/// Each process has an identity of its own, which no CPU has seen: its CPU takes a slot and flushes it.
+/// Each process has an mm with a new context ID, which no CPU has seen. So its CPU takes an ASID
+/// slot and flushes it.
 ///
-/// Source: arch/x86/include/asm/mmu_context.h:init_new_context, arch/x86/mm/tlb.c:choose_new_asid (5.10 to 7.3).
+/// Source: arch/x86/include/asm/mmu_context.h:init_new_context, arch/x86/mm/tlb.c:choose_new_asid
+/// (5.10 to 7.3).
 #[test]
 fn a_process_that_begins_again_is_another_one() {
     let once = scenario("write \"heap\"", "fork \"child\"\n wait \"child\"", "read \"heap\"");
@@ -230,7 +240,8 @@ fn a_process_that_begins_again_is_another_one() {
     }
 }
 
-/// What a fork does to the child's pages, without a fork. Source: fs/proc/task_mmu.c:clear_refs_pte_range (6.1, 6.12).
+/// Clears the accessed bits as a fork does in the child's pages, but without a fork. Source:
+/// fs/proc/task_mmu.c:clear_refs_pte_range (6.1, 6.12).
 #[test]
 fn clear_refs_makes_pages_old_without_a_flush() {
     let faults = |between: &str, row: &str| {
@@ -240,11 +251,11 @@ fn clear_refs_makes_pages_old_without_a_flush() {
     for row in ["5.10", "7.3", "6.12/arm64", "6.12/arm64,cpu=cortex-a72"] {
         assert_eq!(faults("", row), Some(0), "{row}: what the TLB holds is used as before");
     }
-    // So many others that nothing is left in the TLB.
+    // Switches to so many other address spaces that nothing is left in the TLB.
     let others = "switch 8\n";
     assert_eq!(faults(others, "6.12"), Some(0));
     assert_eq!(faults(others, "6.12/riscv64-svade"), Some(8));
-    // Where each address space has an identifier of its own, others take nothing away.
+    // Where each address space has an identifier of its own, other address spaces evict nothing.
     assert_eq!(faults(others, "6.12/arm64,cpu=cortex-a72"), Some(0));
 }
 
@@ -261,7 +272,8 @@ fn shared(parent: &str, child: &str) -> String {
     )
 }
 
-/// A page that was written back is stored to by a fault again, also where it was mapped for stores and nobody stored.
+/// The next store to a page that was written back faults. So it is also where the page was mapped
+/// for stores and nobody stored.
 #[test]
 fn what_is_written_back_may_not_be_stored_to_in_silence() {
     let stores = |between: &str| {
@@ -274,8 +286,9 @@ fn what_is_written_back_may_not_be_stored_to_in_silence() {
     assert_eq!(stores(&format!("{again}\n writeback \"heap\"")), Some(3));
 }
 
-/// No kernel copies shared memory's page tables at a fork; with `fork-shared=copy` the child has them, clean unless a
-/// proposal keeps the bit. Source: mm/memory.c:__copy_present_ptes (6.12).
+/// No kernel copies the page tables of shared memory at a fork. With `fork-shared=copy` the child
+/// gets them, with clean PTEs unless a proposal keeps the dirty bit. Source:
+/// mm/memory.c:__copy_present_ptes (6.12).
 #[test]
 fn the_childs_shared_pages_are_clean_unless_a_proposal_keeps_the_bit() {
     let text = shared("write \"heap\"\n fork \"child\"\n barrier \"b\"", "barrier \"b\"\n sleep");

@@ -1,9 +1,10 @@
-//! The tests of the language and of the model by scenarios: one program, since each links all that they need, and since
-//! both processors have something to do as long as one test is left.
+//! The tests of the language, and of the model by scenarios. They are one program, because each
+//! links everything they need, and because both processors are then busy until the last test.
 #![allow(clippy::unwrap_used)]
 
 mod agreed;
 mod arm64;
+mod broadcast;
 mod captures;
 mod common;
 mod diagnostics;

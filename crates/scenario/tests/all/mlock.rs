@@ -28,13 +28,14 @@ fn run(round: &str, child: &str, row: &str) -> Result<Account, String> {
     Ok(Account::of(&program, &run.map_err(|error| error.to_string())?))
 }
 
-/// How much there was of each in the round.
+/// The value of each counter in the round.
 fn counts<const N: usize>(round: &str, child: &str, row: &str, counters: [Counter; N]) -> [u64; N] {
     let account = run(round, child, row).unwrap();
     counters.map(|counter| account.typical(counter).unwrap())
 }
 
-/// mm/madvise.c:can_madv_lru_vma, madvise_dontneed_free_valid_vma, madvise_remove, is_valid_guard_vma (5.10 to 7.2).
+/// Source: mm/madvise.c:can_madv_lru_vma, madvise_dontneed_free_valid_vma, madvise_remove,
+/// is_valid_guard_vma (5.10 to 7.2).
 #[test]
 fn what_is_locked_is_not_given_up() {
     for row in ROWS {
@@ -52,12 +53,13 @@ fn what_is_locked_is_not_given_up() {
     }
     let guard = run("mlock \"heap\"\n madvise \"heap\" advice=\"guard-install\"", "", "7.3");
     assert!(guard.unwrap_err().contains("EINVAL"));
-    // What lies before it has been advised (mm/madvise.c:madvise_walk_vmas), and a child locks nothing.
+    // Pages before the locked ones have been advised (mm/madvise.c:madvise_walk_vmas). A child
+    // inherits no lock.
     let child = "madvise \"heap\" advice=\"dontneed\"\n madvise \"heap\" advice=\"pageout\"";
     assert!(run("mlock \"heap\"\n fork \"child\"\n wait \"child\"", child, "7.3").is_ok());
 }
 
-/// mm/gup.c:populate_vma_page_range, mm/mlock.c:__mlock_posix_error_return (5.10 to 7.2).
+/// Source: mm/gup.c:populate_vma_page_range, mm/mlock.c:__mlock_posix_error_return (5.10 to 7.2).
 #[test]
 fn what_cannot_be_brought_into_memory_is_refused() {
     let none = "mprotect \"heap\" prot=\"none\"\n mlock \"heap\"";
@@ -68,8 +70,9 @@ fn what_cannot_be_brought_into_memory_is_refused() {
     }
 }
 
-/// By stores where these are private and allowed, so that none faults later; shared memory is loaded, and may be stored to at once all the same. What the
-/// kernel counts without an exception are the faults of mlock and of mprotect.
+/// mlock faults pages in by stores where the memory is private and stores are allowed, so no later
+/// store faults. It loads shared memory, which may then be stored to at once all the same. The
+/// faults that the kernel counts without an exception are those of mlock and mprotect.
 #[test]
 fn no_store_faults_to_what_was_locked() {
     let asked = [Counter::Faults, Counter::MinorFaults, Counter::Zeroings];
@@ -93,7 +96,8 @@ fn no_store_faults_to_what_was_locked() {
     }
 }
 
-/// Reclaim leaves it, whether or not it was counted as locked: what a fault brought back from swap was not, in 5.10.
+/// Reclaim leaves locked pages, whether or not they were counted as locked. In 5.10, a page that a
+/// fault brought back from swap was not counted.
 #[test]
 fn reclaim_leaves_what_is_locked() {
     for row in ROWS {
@@ -106,7 +110,7 @@ fn reclaim_leaves_what_is_locked() {
                 8,
             ),
         ] {
-            // Advice about other memory empties the CPU's batches.
+            // Advice about other memory empties the CPU's LRU batches.
             let round = format!(
                 "{lock}\n madvise \"other\" advice=\"cold\"\n reclaim \"heap\"\n reclaim \"heap\""
             );
@@ -115,8 +119,9 @@ fn reclaim_leaves_what_is_locked() {
     }
 }
 
-/// A mapping that locks a page and lets it go, because it copied it, leaves a reference in its CPU's batch, and the copy waits there as well: the child,
-/// which is alone with the page by then, copies it for nothing, unless the batch was full meanwhile.
+/// A mapping locks a page, copies it and so unmaps it. That leaves a reference in its CPU's batch,
+/// and the copy waits there as well. The child has the page alone by then, and still copies it
+/// needlessly, unless the batch became full meanwhile.
 #[test]
 fn a_batch_of_locked_pages_costs_copies() {
     let child = "barrier \"copied\"\n write \"heap\"";

@@ -44,7 +44,7 @@ fn the_same_input_gives_the_same_events_byte_for_byte() {
     }
 }
 
-/// Shootdowns, copies, needless shootdowns, needless copies, needless faults per round.
+/// Shootdowns, copies, needless shootdowns, needless copies and needless faults of a round.
 #[test]
 fn cow_reuse_gives_the_published_figures() {
     let expected = [
@@ -75,7 +75,8 @@ fn cow_reuse_gives_the_published_figures() {
     }
 }
 
-/// More pages, as booted kernels do it (`needless study cow-reuse --part shootdowns`): 5.10 copies all but every eighth page.
+/// Larger numbers of pages cost what booted kernels showed (`needless study cow-reuse --part
+/// shootdowns`): 5.10 copies all but every eighth page.
 #[test]
 fn cow_reuse_scales_with_pages_as_measured() {
     for (pages, old, middle, new) in [(2, 6, 4, 3), (8, 17, 10, 9), (64, 122, 66, 65)] {
@@ -136,8 +137,8 @@ fn the_models_own_operations_run() {
     assert!(matches!(error, Err(SimError::Expr { .. })), "{error:?}");
 }
 
-/// A moved page takes the sleeper's CPU out of the address space once, before the first round that counts.
-/// If the runner began again, the sleeper would fall asleep anew and nothing would move.
+/// A moved page takes the sleeper's CPU out of the address space once, before the first round that
+/// counts. If the runner began again, the sleeper would fall asleep anew and nothing would move.
 #[test]
 fn rounds_that_a_repetition_would_change_are_not_alike() {
     let scenario = |sleeper: &str| {
@@ -176,7 +177,7 @@ fn rounds_that_fork_are_alike() {
     }
 }
 
-/// Many short operations make no round long: its successors are looked at, too.
+/// Many short operations do not make a round long, so the rounds after it are looked at, too.
 #[test]
 fn a_first_touch_in_random_order_is_not_alike() {
     let touches = text_program(
@@ -210,7 +211,8 @@ fn what_goes_wrong_is_said() {
     assert!(matches!(mutant, Err(SimError::StaleUse { .. })), "{mutant:?}");
 }
 
-/// What calls refuse: what lies before a hole has been changed, what comes after it is as it was.
+/// What kernels do when a call fails: the pages before a hole are changed, and those after it are
+/// not.
 #[test]
 fn calls_that_kernels_refuse_are_refused() {
     let program = text_program(
@@ -240,8 +242,9 @@ fn calls_that_kernels_refuse_are_refused() {
     }
 }
 
-/// Where the kernel makes a page writable without a fault of the CPU that read it before, a processor may fault at the
-/// next store; where that store itself was the fault, or a flush came between, it cannot.
+/// A kernel may make a page writable without a fault of the CPU that read it before. Then a
+/// processor may fault at the next store. It cannot if that store itself was the fault, or if a
+/// flush came between.
 #[test]
 fn stores_that_a_processor_may_fault_on_are_marked() {
     let marks = |body: &str| {
@@ -270,9 +273,9 @@ fn stores_that_a_processor_may_fault_on_are_marked() {
     assert_eq!(marks(&format!("{granted} {flushed} write \"heap[0]\"")), 0, "flushed");
 }
 
-/// While a store waits for userfaultfd's answer, the processor may read the entry again for whoever
-/// runs on that CPU, and fault once more when the store is repeated. On a CPU of its own nobody has it
-/// do that.
+/// A store waits for userfaultfd's answer. Meanwhile the processor may read the entry again for
+/// another thread on that CPU, and then fault once more when the store is repeated. If the handler
+/// has a CPU of its own, no thread makes it do that.
 #[test]
 fn a_store_that_waited_on_a_shared_cpu_is_marked() {
     let marks = |handler: u16| {
@@ -297,8 +300,9 @@ fn a_store_that_waited_on_a_shared_cpu_is_marked() {
     assert_eq!(marks(1), 0, "another CPU");
 }
 
-/// A fork makes a huge page read-only; the store that gets it back faults once, and may fault at each other page of it
-/// that the processor holds in pieces. A flush of any of its addresses drops them all.
+/// A fork makes a huge page read-only. The store that makes it writable again faults once. It may
+/// fault at each other page that the processor holds in pieces. A flush of any address of the huge
+/// page drops all pieces.
 #[test]
 fn stores_to_a_huge_page_held_in_pieces_are_marked() {
     let marks = |kernel: &str, between: &str, body: &str| {
@@ -340,7 +344,8 @@ fn stores_to_a_huge_page_held_in_pieces_are_marked() {
     assert_eq!(marks(pieces, populate, "write \"heap[5]\"\n write \"heap[6]\""), 2, "in pieces");
 }
 
-/// Large folios of private memory: which kernels have them, and what the model has not with them.
+/// Large folios of private memory: which kernels have them, and what the model does not have
+/// together with them.
 #[test]
 fn large_folios_that_are_not_to_be_had_are_refused() {
     let refused = |machine: &str, body: &str, kernel: &str| {
@@ -358,9 +363,9 @@ fn large_folios_that_are_not_to_be_had_are_refused() {
     assert_eq!(refused("", write, "6.12"), None);
     for (machine, body, kernel, why) in [
         ("", write, "6.1", "6.1 has no large folios smaller than a huge page"),
-        ("", write, "6.12/arm64", "in the model but on x86-64"),
+        ("", write, "6.12/arm64", "in the model, which has them on x86-64 only"),
         ("swap \"zram\" size=\"1M\"", write, "6.12", "no swap space with large folios"),
-        ("", "mlock \"heap\"", "6.12", "no mlock where there may be large folios"),
+        ("", "mlock \"heap\"", "6.12", "no mlock with large folios"),
     ] {
         let told = refused(machine, body, kernel).expect(why);
         assert!(told.contains(why), "{told}");
@@ -381,7 +386,7 @@ fn sizes_of_large_folios_are_said_once_and_exist() {
     let on = Mthp::default().with("64KiB", MthpMode::Always);
     assert_eq!(program.machine.mthp, on);
     for (machine, why) in [
-        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is there twice"),
+        ("mthp \"64KiB\" \"never\"; mthp \"64KiB\" \"always\"", "is given twice"),
         ("mthp \"8KiB\" \"always\"", "size of a large folio"),
         ("mthp \"64KiB\" \"on\"", "mode"),
     ] {

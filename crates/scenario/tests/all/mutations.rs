@@ -1,4 +1,4 @@
-//! Every stage survives damaged built-ins: the stable-toolchain twin of the fuzz target.
+//! Every stage survives damaged built-ins: the fuzz target's twin for the stable toolchain.
 
 use needless_model::rng::SplitMix64;
 use needless_scenario::{Settings, Source, builtin, compile, exercise, format, load};
@@ -42,7 +42,7 @@ const PIECES: [&str; 34] = [
     "count=\"0\"",
 ];
 
-/// One random change of `text`.
+/// Makes one random change of `text`.
 fn mutate(text: &mut String, rng: &mut SplitMix64) {
     let mut place = |bound: usize| rng.below(bound as u64 + 1) as usize;
     let (a, b) = (place(text.len()), place(text.len()));
@@ -76,7 +76,8 @@ fn mutated_builtins_never_panic() {
     }
 }
 
-/// Comments, found without the crate's lexer: strings here may divide (`/`), but have no `//` and no `/*`.
+/// Finds comments without the crate's lexer. Strings here may divide (`/`), but have no `//` and no
+/// `/*`.
 fn comments(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -97,7 +98,7 @@ fn comments(text: &str) -> Vec<String> {
     found
 }
 
-/// Puts comments behind some of the lines' tokens.
+/// Puts comments behind the tokens of some lines.
 fn commented(text: &str, choices: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in text.lines().enumerate() {

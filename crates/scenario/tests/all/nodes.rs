@@ -14,7 +14,7 @@ fn compiled(machine: &str, op: &str) -> Result<(), String> {
     );
     let source = Source::new("nodes", text);
     compile(&source, &Settings::default()).map(drop).map_err(|error| {
-        // Without the frame and the line breaks that the report has.
+        // Drops the frame and the line breaks of the report.
         let report = format!("{:?}", miette::Report::new(error)).replace('│', " ");
         report.split_whitespace().collect::<Vec<_>>().join(" ")
     })
@@ -81,7 +81,7 @@ fn the_model_runs_what_it_has_of_nodes() {
     }
 }
 
-/// The sequence of a round of `ops` in four pages, with NUMA balancing, beside a thread that spins.
+/// The sequence of a round of `ops` on four pages, with NUMA balancing, beside a spinning thread.
 fn sampled(row: &str, machine: &str, ops: &str) -> Result<String, SimError> {
     let text = format!(
         "scenario \"nodes\" {{ machine {{ cpus 2; nodes 2 {machine} }}
@@ -104,14 +104,14 @@ fn a_sampled_page_moves_to_the_node_that_uses_it() {
     let balancing = "; numa-balancing \"on\"";
     for (row, expected) in [
         ("6.1", "m: IPI:MM(4) ¦ r: Rx2 ¦ w: 0011"),
-        // The right to store is lost with the move.
+        // The move takes the right to store away.
         ("6.12", "m: IPI:MM(ALL) IPI:MM(4) ¦ r: Rx2 ¦ w: WPx2 0011"),
         ("7.3", "m: IPI:MM(ALL) IPI:MM(4) ¦ r: Rx2 ¦ w: WPx2 0011"),
     ] {
         let found = sampled(row, balancing, moved).unwrap();
         assert!(found.ends_with(expected), "{row}: {found}");
     }
-    // On its own node a page stays, with its right to store.
+    // A page on its own node stays there and keeps its right to store.
     for row in ROWS {
         let ops = "numa-scan \"heap\"; mark \"w\"; write \"heap\"; write \"heap\"";
         let found = sampled(row, balancing, ops).unwrap();
@@ -123,10 +123,11 @@ fn a_sampled_page_moves_to_the_node_that_uses_it() {
 fn reclaim_demotes_and_a_hint_fault_promotes() {
     let tiers = "slow=1; demotion \"on\"; numa-balancing \"tiering\"";
     let demote = "reclaim \"heap[0..3]\"";
-    // What has just moved waits in a batch of the LRU, and cannot move again until that is emptied.
+    // A page that just moved waits in an LRU batch, and cannot move again until the batch is
+    // emptied.
     let back = "reclaim \"heap[0..3]\"; madvise \"heap[3]\" advice=\"cold\"; mark \"b\"; numa-scan \"heap\"; read \"heap\"";
     for row in ["6.12", "7.3"] {
-        // One flush for all that go; the move leaves the mark.
+        // One flush serves all demoted pages. The move leaves the mark of a pending flush.
         let found = sampled(row, tiers, demote).unwrap();
         assert_eq!(found, "IPI:BATCH(ALL) 1110", "{row}");
         let found = sampled(row, tiers, back).unwrap();
@@ -136,7 +137,7 @@ fn reclaim_demotes_and_a_hint_fault_promotes() {
     }
 }
 
-/// Which pages leave their flush to a later one, and what does it then.
+/// Which pages leave their flush to a later one, and which event flushes then.
 #[test]
 fn flushes_are_left_to_later_ones() {
     let tiers = "slow=1; demotion \"on\"";
@@ -147,12 +148,12 @@ fn flushes_are_left_to_later_ones() {
         found.split_once("d: ").unwrap().1.to_owned()
     };
     assert_eq!(d("6.12", demote), "IPI:BATCH(ALL) 1111");
-    // MIGRC leaves out what is dirty; LUF does not.
+    // MIGRC does not defer the flush of dirty pages; LUF does.
     assert_eq!(d("6.12+migrc", demote), "IPI:BATCH(ALL) 1111");
     assert_eq!(d("6.12+luf", demote), "1111");
-    // Before a page may be stored to all is flushed, once.
+    // Before a page may be stored to, everything deferred is flushed once.
     assert_eq!(d("6.12+luf", &store), "¦ w: WP IPI:BATCH(ALL) WP 1111");
-    // What may be stored to does not qualify.
+    // Writable pages do not qualify.
     let writable = format!("mark \"d\"; {}", "reclaim \"heap\"");
     assert_eq!(d("6.12+luf", &writable), "IPI:BATCH(ALL) 1111");
 }
@@ -160,7 +161,7 @@ fn flushes_are_left_to_later_ones() {
 #[test]
 fn what_the_model_lacks_of_sampling_is_refused() {
     for (machine, ops, what) in [
-        ("; numa-balancing \"on\"", "set_mempolicy policy=\"local\"", "memory policies beside"),
+        ("; numa-balancing \"on\"", "set_mempolicy policy=\"local\"", "memory policies together"),
         ("slow=1; numa-balancing \"on\"", "read \"heap\"", "with slow nodes"),
         ("; numa-balancing \"on\"; thp \"always\"", "read \"heap\"", "huge pages"),
     ] {
@@ -169,14 +170,14 @@ fn what_the_model_lacks_of_sampling_is_refused() {
         assert!(error.to_string().contains(what), "{error}");
     }
     let error = sampled("6.1", "; mglru \"on\"", "read \"heap\"").unwrap_err();
-    assert!(error.to_string().contains("has it off"), "{error}");
+    assert!(error.to_string().contains("has mglru off"), "{error}");
     let error = sampled("6.1", "slow=1", "read \"heap\"").unwrap_err();
     assert!(error.to_string().contains("before 6.12"), "{error}");
     let nothing = sampled("6.12", "slow=1; numa-balancing \"tiering\"", "numa-scan \"heap\"");
     assert!(nothing.unwrap_err().to_string().contains("sampled none"));
 }
 
-/// The run of a round of `ops` in four pages on a machine with two nodes, whose first CPU is on node 0.
+/// Runs a round of `ops` on four pages. The machine has two nodes; the first CPU is on node 0.
 fn round_of(row: &str, ops: &str) -> Result<TargetRun, SimError> {
     let text = format!(
         "scenario \"nodes\" {{ machine {{ cpus 2; nodes 2 }}
@@ -187,7 +188,7 @@ fn round_of(row: &str, ops: &str) -> Result<TargetRun, SimError> {
     sim::run(&program, &KernelRow::parse(row).unwrap(), &options)
 }
 
-/// The node of each page afterwards, `-` where there is none.
+/// The node of each page afterwards, `-` where there is no page.
 fn placed(row: &str, ops: &str) -> String {
     let run = round_of(row, ops).unwrap();
     let node = |state: &String| state.split_once(" node").map_or("-", |(_, node)| node).to_owned();
@@ -204,7 +205,7 @@ fn pages_are_where_policies_have_them() {
         (&*format!("{bind}; write \"heap\""), "1111"),
         ("mbind \"heap[1..3]\" policy=\"preferred\" node=1; write \"heap\"", "0110"),
         ("set_mempolicy policy=\"bind\" node=1; write \"heap\"", "1111"),
-        // A mapping's policy goes before the thread's.
+        // A mapping's policy takes precedence over the thread's.
         (
             "set_mempolicy policy=\"bind\" node=1; mbind \"heap[0..2]\" policy=\"local\"; write \"heap\"",
             "0011",
@@ -213,7 +214,7 @@ fn pages_are_where_policies_have_them() {
             "set_mempolicy policy=\"bind\" node=1; set_mempolicy policy=\"default\"; write \"heap\"",
             "0000",
         ),
-        // What is there stays, unless the call moves it.
+        // Present pages stay, unless the call moves them.
         (&format!("write \"heap\"; {bind}"), "0000"),
         (&format!("write \"heap[1..4]\"; {bind} then=\"move\""), "-111"),
         (
@@ -248,7 +249,7 @@ fn interleaved_pages_take_turns() {
             assert!(["0101", "1010"].contains(&&*nodes), "{row}: {ops}: {nodes}");
         }
     }
-    // Both nodes are named: what is there is in its place.
+    // Both nodes are allowed, so present pages are where they should be.
     let moves = "write \"heap\"; mbind \"heap\" policy=\"interleave\" then=\"move\"";
     assert_eq!(placed("6.12", moves), "0000");
 }
@@ -260,7 +261,7 @@ fn migrate_pages_is_refused_by_name() {
     assert!(error.to_string().contains("migrate_pages"), "{error}");
 }
 
-/// A hole is found before a policy is changed; without a policy it is none.
+/// mbind refuses a hole before it changes a policy. Without a policy, a hole is accepted.
 #[test]
 fn mbind_refuses_a_hole() {
     for row in ROWS {
@@ -279,8 +280,8 @@ fn mbind_refuses_a_hole() {
     }
 }
 
-/// Each mapping is flushed by itself in 5.10: a policy for the middle makes three of one, and they
-/// are one again once all have it.
+/// 5.10 flushes each mapping by itself. A policy for the middle splits one mapping into three,
+/// which merge again once all have that policy.
 #[test]
 fn mbind_splits_mappings() {
     let flushes = |ops: &str| {
@@ -297,7 +298,7 @@ fn mbind_splits_mappings() {
     assert_eq!(flushes(&format!("{middle}; mbind \"heap\" policy=\"default\"")), 1);
 }
 
-/// Reclaim takes pages that lie on one node together, and flushes for each such run.
+/// Reclaim groups neighbouring pages by node, and flushes once for each such run.
 #[test]
 fn reclaim_flushes_for_each_node() {
     let batches = |policy: &str| {
@@ -320,7 +321,7 @@ fn reclaim_flushes_for_each_node() {
     assert!(two.ends_with("IPI:BATCH(ALL)x4"), "{two}");
 }
 
-/// The run of a round of `ops` with two huge pages on a machine with two nodes.
+/// Runs a round of `ops` with two huge pages on a machine with two nodes.
 fn huge(row: &str, thp: &str, ops: &str) -> Result<TargetRun, SimError> {
     let text = format!(
         "scenario \"nodes\" {{ machine {{ cpus 2; nodes 2; thp \"{thp}\" }}

@@ -1,4 +1,4 @@
-//! Pins: what a fork and a reference for loads cost on each row, and what is refused.
+//! Pins: the cost of a fork and of a reference for loads on each row, and what is refused.
 
 use needless_model::event::EventKind;
 use needless_model::kernels::KernelRow;
@@ -34,7 +34,7 @@ fn copies(body: &str, row: &str) -> usize {
     events.filter(|event| matches!(event.kind, EventKind::Copy { .. })).count()
 }
 
-/// Source: mm/memory.c:copy_present_page (5.10 to 7.3); not in 5.8.
+/// Source: mm/memory.c:copy_present_page (5.10 to 7.3); 5.8 does not have it.
 #[test]
 fn a_fork_copies_pinned_pages_and_no_others() {
     let pinned = "pin \"heap[0]\" as=\"p\" access=\"write\"\n fork \"child\"\n write \"heap[0]\"\n barrier \"b\"";
@@ -58,7 +58,7 @@ fn a_fork_copies_pinned_pages_and_no_others() {
     for (body, row) in [(pinned, "5.8"), (&held, "5.10"), (&held, "7.3")] {
         assert_eq!(copies(body, row), 1, "{row}");
     }
-    // Nobody stores: one copy where the fork makes it.
+    // Nobody stores: the one copy is the fork's, on rows where the fork copies.
     let idle = pinned.replace("write \"heap[0]\"", "");
     assert_eq!((copies(&idle, "5.8"), copies(&idle, "5.10"), copies(&idle, "6.12")), (0, 1, 1));
 }
@@ -129,7 +129,7 @@ fn misuse_is_pointed_at() {
     };
     problems("dma \"p\" access=\"read\"".into(), "", "nothing is pinned as `p`");
     problems(format!("{pin}; dma \"p\" access=\"write\""), "", "`p` is for loads only");
-    problems(pin.into(), "unpin \"p\"", "`p` is another process's");
+    problems(pin.into(), "unpin \"p\"", "`p` belongs to another process");
     problems("pin \"heap\" as=\"p\" access=\"read\"".into(), "", "a pin holds one page");
     problems(
         format!("{pin}; {}", pin.replace("read", "write")),
@@ -139,7 +139,7 @@ fn misuse_is_pointed_at() {
     problems("pin \"heap[0]\" as=\"1\" access=\"read\"".into(), "", "cannot name a pin");
 }
 
-/// A real kernel is not asked.
+/// Pins run only in the model: real kernels are not asked.
 #[test]
 fn pins_are_the_models_only() {
     let text = scenario("pin \"heap[0]\" as=\"p\" access=\"read\"", "");

@@ -1,4 +1,4 @@
-//! What scenarios are lowered to.
+//! The programs that scenarios are lowered to.
 
 use needless_model::addr::{CpuId, PageRange, ThreadId};
 use needless_model::call::CallExpr;

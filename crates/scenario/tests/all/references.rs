@@ -1,5 +1,5 @@
-//! What references that nobody uses decide: those of the swap cache, of LRU batches and of full gathers. Worked out by
-//! hand from source.
+//! The effects of references that nobody uses: those of the swap cache, of LRU batches and of full
+//! gathers. The expectations were worked out by hand from source.
 
 use needless_model::addr::CpuId;
 use needless_model::event::{Event, EventKind, FaultClass, FlushReason};
@@ -8,7 +8,8 @@ use needless_model::program::Program;
 use needless_model::sim::{self, SimOptions, end_state};
 use needless_scenario::{Settings, Source, compile};
 
-/// A program with 3 CPUs: what comes before the round, the round, another thread's part, a child's.
+/// A program with 3 CPUs: what happens before the round, the round, another thread's part, and a
+/// child's part.
 fn program([before, round, other, child]: [&str; 4], pages: u32) -> Program {
     let text = format!(
         "scenario \"references\" {{
@@ -33,7 +34,7 @@ fn copies(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event.kind, EventKind::Copy { .. })).count()
 }
 
-/// Pages in the swap cache and frames in use when every thread is done.
+/// The number of pages in the swap cache and of frames in use when every thread has ended.
 fn left(program: &Program, name: &str) -> (usize, u64) {
     let row = row(name);
     let options = SimOptions { paranoid: true, ..SimOptions::default() };
@@ -42,16 +43,17 @@ fn left(program: &Program, name: &str) -> (usize, u64) {
     (cached.count(), world.frames.allocated())
 }
 
-/// Another CPU's batch holds the page, so that MADV_PAGEOUT gives it a slot and takes its PTE, but cannot free it: it
-/// comes back from the swap cache, by a read.
+/// Another CPU's LRU batch holds the page. So MADV_PAGEOUT gives the page a swap slot and replaces
+/// its PTE, but cannot free it. A read then brings it back from the swap cache.
 const BACK_FROM_CACHE: &str = "write \"heap\"\n madvise \"heap\" advice=\"cold\"\n barrier \"cold\"\n barrier \"colder\"\n madvise \"heap\" advice=\"pageout\"\n read \"heap\"";
 const COLD: &str =
     "barrier \"cold\"\n madvise \"heap\" advice=\"cold\"\n barrier \"colder\"\n spin";
 
-/// With generations every page counts as active, so that MADV_COLD puts it into a batch.
+/// With MGLRU every page counts as active, so MADV_COLD puts it into a batch.
 const MGLRU: &str = "6.1,mglru=on";
 
-/// Source: mm/memory.c:do_wp_page: PageAnonExclusive comes first, before folio_free_swap (6.1).
+/// PageAnonExclusive is checked first, before folio_free_swap. Source: mm/memory.c:do_wp_page
+/// (6.1).
 #[test]
 fn an_exclusive_page_stays_in_the_swap_cache_when_it_is_reused() {
     let reused = program([BACK_FROM_CACHE, "write \"heap\"", COLD, ""], 1);
@@ -59,7 +61,8 @@ fn an_exclusive_page_stays_in_the_swap_cache_when_it_is_reused() {
     assert_eq!(left(&reused, MGLRU), (1, 1));
 }
 
-/// A fork takes the mark. Source: mm/memory.c:wp_can_reuse_anon_folio: folio_free_swap (6.1 to 7.3).
+/// A fork clears PageAnonExclusive. Source: mm/memory.c:wp_can_reuse_anon_folio: folio_free_swap
+/// (6.1 to 7.3).
 #[test]
 fn a_page_that_was_shared_leaves_the_swap_cache_when_it_is_reused() {
     // munmap empties the other CPU's batch.
@@ -91,8 +94,9 @@ fn what_is_given_up_leaves_the_swap_cache() {
     }
 }
 
-/// The page came back for both processes, by way of the swap cache: mapping, cache and batch make three references, as
-/// many as may be without a copy, if the batch is this CPU's. 5.10 counts all of them.
+/// The page came back for both processes through the swap cache. Mapping, cache and batch hold
+/// three references. That is the largest number that is reused without a copy, if the batch is this
+/// CPU's. 5.10 counts all of them.
 ///
 /// Source: mm/memory.c:wp_can_reuse_anon_folio (6.1, 6.12), do_wp_page (5.10, 7.3).
 #[test]
@@ -106,8 +110,8 @@ fn three_references_that_nobody_uses_are_no_reason_to_copy() {
     }
 }
 
-/// A page that MADV_FREE gave up is inactive once its batch is emptied, so that MADV_COLD has nothing to do for it: no
-/// batch holds it, and 5.10 can reuse it.
+/// A page that MADV_FREE gave up is inactive once its batch is emptied. So MADV_COLD does nothing
+/// with it: no batch holds it, and 5.10 can reuse it.
 ///
 /// Source: mm/swap.c:lru_lazyfree_fn, deactivate_page (5.10).
 #[test]
@@ -118,8 +122,8 @@ fn a_page_that_was_given_up_is_not_deactivated_again() {
     assert_eq!(copies(&events(&program, "5.10")), 0);
 }
 
-/// Source: arch/x86/mm/tlb.c:flush_tlb_multi (5.10): with freed tables on_each_cpu_mask's condition is not asked, and
-/// the CPU itself is none of its targets.
+/// With freed tables the condition of on_each_cpu_mask is not checked, and the CPU itself is not
+/// among its targets. Source: arch/x86/mm/tlb.c:flush_tlb_multi (5.10).
 #[test]
 fn a_cpu_answers_its_own_flush_only_if_no_tables_were_freed() {
     for (round, expected) in
@@ -138,9 +142,11 @@ fn a_cpu_answers_its_own_flush_only_if_no_tables_were_freed() {
     }
 }
 
-/// How many pages one gather holds: its own eight entries and 19 batches, in each of which 6.12 leaves one free.
+/// The number of pages that one gather holds: its own eight entries, and 19 batches. In each of
+/// them, 6.12 leaves one entry free.
 ///
-/// Source: mm/mmu_gather.c:tlb_next_batch, MAX_GATHER_BATCH_COUNT; __tlb_remove_folio_pages_size (6.12).
+/// Source: mm/mmu_gather.c:tlb_next_batch, MAX_GATHER_BATCH_COUNT; __tlb_remove_folio_pages_size
+/// (6.12).
 #[test]
 fn a_gather_is_full_at_a_page_that_can_be_told() {
     for (name, holds) in [("6.1", 8 + 19 * 510), ("6.12", 7 + 19 * 509)] {
@@ -158,11 +164,13 @@ fn a_gather_is_full_at_a_page_that_can_be_told() {
     }
 }
 
-/// Source: mm/memory.c:wp_page_copy: only who stores gets a PTE that may be stored to, and FAULT_FLAG_UNSHARE does not (6.1).
+/// Only a store gets a writable PTE; FAULT_FLAG_UNSHARE does not. Source: mm/memory.c:wp_page_copy
+/// (6.1).
 #[test]
 fn a_page_that_was_made_the_processs_own_for_loads_is_still_read_only() {
     let pin = "pin \"heap\" as=\"io\" access=\"read\"\n write \"heap\"\n unpin \"io\"";
-    // By a copy while the child lives, and as it is when that has gone.
+    // The pin copies the page while the child lives, and takes it as it is when the child has
+    // ended.
     let copied = format!("fork \"child\"\n {pin}\n wait \"child\"");
     let reused = format!("fork \"child\"\n wait \"child\"\n {pin}");
     let classes = |round: &str, name: &str| -> Vec<FaultClass> {
@@ -174,7 +182,7 @@ fn a_page_that_was_made_the_processs_own_for_loads_is_still_read_only() {
         events(&pinned, name).iter().filter_map(done).collect()
     };
     for name in ["6.1", "6.12", "7.3"] {
-        // The pin's own fault, and the store's.
+        // The pin's own fault, then the store's.
         for (round, first) in [(&copied, FaultClass::CowCopy), (&reused, FaultClass::Reuse)] {
             let found = classes(round, name);
             assert_eq!(found, [first, FaultClass::Reuse], "{name}: {round}");

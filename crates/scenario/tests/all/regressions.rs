@@ -1,6 +1,7 @@
-//! What the model makes of scenarios that once differed from a real kernel, and of those by which kernels were asked what they do with huge pages
-//! (`tests/regressions/*.kdl`), pinned: sequence, faults, swap counts and last page states, as `needless agree tests/regressions/*.kdl` found them on
-//! those kernels.
+//! Pins what the model does with the scenarios in `tests/regressions/*.kdl`: sequences, faults,
+//! swap counts and the last page states. These scenarios once differed from a real kernel, or
+//! showed what kernels do with huge pages. The pinned values are what `needless agree
+//! tests/regressions/*.kdl` found on those kernels.
 
 use crate::common::told;
 use needless_model::kernels::KernelRow;

@@ -1,10 +1,10 @@
-//! What no kernel does is an error of the text, found before anything runs, with its place.
+//! What no kernel does is an error of the text. It is found before anything runs, with its place.
 
 use miette::Diagnostic;
 use needless_model::arch::X86_64;
 use needless_scenario::{ScenarioError, Settings, Source, builtin, load, rehearsed};
 
-/// The error, and what it points at.
+/// The error, and the text that it points at.
 fn error(text: &str) -> Option<(ScenarioError, Vec<String>)> {
     let error =
         rehearsed(&Source::new("bad.kdl", text), &Settings::default(), None, &X86_64).err()?;
@@ -42,7 +42,8 @@ fn what_no_kernel_does_is_pointed_at() {
     }
 }
 
-/// What kernels refuse, and accesses behind a file's end, are errors of the text as well, with what to write instead.
+/// Calls that kernels refuse, and accesses behind a file's end, are errors of the text, with a
+/// remedy.
 #[test]
 fn what_files_and_shared_memory_do_not_allow_is_pointed_at() {
     let text = |body: &str| {
@@ -79,7 +80,7 @@ fn what_files_and_shared_memory_do_not_allow_is_pointed_at() {
             text("read \"heap\"").replace("writeback \"file\"", &format!("writeback \"{area}\""));
         let (error, places) = error(&text).expect(area);
         assert_eq!(places, [format!("\"{area}\"")]);
-        assert!(error.to_string().contains("written back by nobody"), "{error}");
+        assert!(error.to_string().contains("has no writeback"), "{error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Shared memory, as kernels were seen to treat it: 8 pages, the process's other CPU busy.
+//! Shared memory, as kernels were seen to treat it: 8 pages, and the process's other CPU busy.
 
 use needless_model::event::Event;
 use needless_model::kernels::KernelRow;
@@ -38,31 +38,33 @@ fn sequence(before: &str, round: &str, child: &str, row: &str) -> String {
     run(&scenario(before, round, child), row).0
 }
 
-/// Source: the project's captures b_shm_read_write_8_fa and b_pf3_shm_8 (5.10 to 7.3; tmpfs, which is the same code).
+/// Source: the project's captures b_shm_read_write_8_fa and b_pf3_shm_8 (5.10 to 7.3; on tmpfs,
+/// which uses the same code).
 #[test]
 fn faults_and_flushes_of_one_process() {
     let written = "write \"shm[0..8]\"";
     let gives_up = "madvise \"shm\" advice=\"dontneed\"";
     for (before, round, expected) in [
         ("", written, "Wx8"),
-        // Given up, it is still there: one fault brings all that is around, writable.
+        // After MADV_DONTNEED the pages are still there: one fault maps all pages around it,
+        // writable.
         (written, &*format!("{gives_up}\n read \"shm[0..8]\"\n {written}"), "IPI:MM(8) R"),
         (written, &*format!("{gives_up}\n {written}"), "IPI:MM(8) Wx8"),
-        // A page of 64: the sixteen around it.
+        // In an area of 64 pages, a fault maps the sixteen around it.
         (
             "write \"shm\"",
             &*format!("{gives_up}\n read \"shm[20]\"\n read \"shm\""),
             "IPI:MM(ALL) Rx4",
         ),
-        // Nothing is there: each page is made by a fault of its own.
+        // No page exists yet: a fault of its own makes each.
         ("", "read \"shm[0..8]\"\n write \"shm[0..8]\"", "Rx8"),
-        // The right to store comes back by mprotect itself, on every kernel.
+        // On every kernel, mprotect itself gives the right to store back.
         (
             written,
             "mprotect \"shm[0..8]\" prot=\"read\"\n mprotect \"shm[0..8]\" prot=\"read-write\"\n write \"shm[0..8]\"",
             "IPI:MM(8)x2",
         ),
-        // What is dirty is flushed before its table goes.
+        // Dirty PTEs are flushed before their table is freed.
         ("write \"own\"", "munmap \"own\"", "IPI:MM(8) IPI:MM(0/send1)"),
     ] {
         for row in ROWS {
@@ -71,7 +73,8 @@ fn faults_and_flushes_of_one_process() {
     }
 }
 
-/// Nothing of it is copied: the child finds it by faults of its own, and both see what either stores.
+/// A fork copies no page table of shared memory: the child takes faults of its own, and both
+/// processes see each other's stores.
 #[test]
 fn a_fork_copies_no_page_table_of_it() {
     let forks = "fork \"child\"\n wait \"child\"\n write \"shm[0..8]\"";
@@ -101,9 +104,10 @@ fn the_first_store_to_a_page_is_a_major_fault_in_5_10() {
     }
 }
 
-/// A PTE that is mapped by a read of what is dirty, dirty in 7.3 only: so its munmap flushes before the table goes.
+/// A read of a dirty page maps it by a PTE. In newer kernels (6.18 and 7.3) the PTE is dirty, so
+/// its munmap flushes before the table goes.
 ///
-/// Source: mm/memory.c:set_pte_range (6.12: no; 7.2, 7.3); 6.18 was seen to do it.
+/// Source: mm/memory.c:set_pte_range (6.12: clean; 7.2, 7.3: dirty); 6.18 was seen to set it dirty.
 #[test]
 fn what_is_read_while_dirty_is_dirty_in_newer_kernels() {
     let round = "madvise \"own\" advice=\"dontneed\"\n read \"own[0]\"\n munmap \"own\"";
@@ -123,7 +127,7 @@ fn what_is_read_while_dirty_is_dirty_in_newer_kernels() {
 #[test]
 fn what_the_model_does_not_have_is_refused() {
     for (round, what) in [
-        ("madvise \"shm\" advice=\"free\"", "MADV_FREE is of private memory"),
+        ("madvise \"shm\" advice=\"free\"", "MADV_FREE needs private memory"),
         ("mremap \"own\" to=\"away\"", "no mremap of shared memory"),
         ("pin \"shm[0]\" as=\"p\" access=\"read\"", "no pins of shared memory"),
     ] {

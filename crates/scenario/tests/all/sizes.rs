@@ -1,30 +1,30 @@
-//! Whatever size a scenario has, no run of it takes more memory than it is given. It runs in processes of its own: the peak
-//! of their memory is looked at.
+//! Whatever size a scenario has, no run of it takes more memory than it is given. The scenarios run
+//! in processes of their own, whose peak memory is checked.
 
 use needless_model::rng::SplitMix64;
 use needless_scenario::sizes::exercise_sizes;
 use needless_testing::{again, each};
 
-/// Scenarios that are drawn, and bytes that each is drawn by.
+/// The number of scenarios, and of bytes that each is drawn from.
 const SCENARIOS: usize = 100;
 const BYTES: usize = 24;
 
-/// MiB that the process may take beside what it has: the run's own 16, the rehearsal's, what else
-/// is copied, and what the allocator keeps.
+/// The MiB that the process may take in addition to what it has: 16 for the run, then the
+/// rehearsal, other copies, and what the allocator keeps.
 const MOST: u64 = 160;
 
-/// The process's peak so far, in MiB.
+/// The process's peak memory so far, in MiB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// What one of so many processes runs: each has a peak of its own.
+/// The scenarios are shared out among this many processes, each with a peak of its own.
 const PARTS: usize = 2;
 const PART: &str = "NEEDLESS_PART";
 
-/// No test of its own: the next one starts it. Prints how many ran.
+/// Not a test by itself: the next test starts it in a process. Prints how many scenarios ran.
 #[test]
 #[ignore = "started by the next test"]
 fn one_part_keeps_to_its_memory() {

@@ -1,4 +1,4 @@
-//! userfaultfd and scans for written pages: what kernels lack is named, answers that move pages.
+//! userfaultfd and scans for written pages: naming what kernels lack, and answers that move pages.
 
 use needless_model::event::{Event, EventKind, FlushReason};
 use needless_model::kernels::KernelRow;
@@ -17,7 +17,8 @@ fn row(name: &str) -> KernelRow {
     KernelRow::parse(name).expect("a row")
 }
 
-/// Memory that cannot be watched is not let go of either, and 7.3 keeps watching stores where it does.
+/// Memory that cannot be watched cannot be unregistered either. 7.3 refuses other modes where
+/// stores are watched.
 #[test]
 fn registrations_that_kernels_refuse_are_refused() {
     let on_disk = "file=\"data\" offset=0";
@@ -54,7 +55,8 @@ fn registrations_that_kernels_refuse_are_refused() {
     assert_eq!(refused("6.12", on_disk, &[&asynchronous, unregister]), None);
 }
 
-/// A call that a kernel does not have is named, with the first kernel that has it and the oldest row.
+/// A call that a kernel does not have is named, with the first kernel that has it and the oldest
+/// row.
 #[test]
 fn what_a_row_lacks_is_named() {
     let (heap, shared) = ("map \"heap\" pages=4", "map \"heap\" pages=4 backing=\"shared\"");
@@ -78,21 +80,21 @@ fn what_a_row_lacks_is_named() {
             shared,
             "uffdio_register \"heap\" mode=\"minor\"",
             "5.10",
-            "UFFDIO_REGISTER_MODE_MINOR of shared memory (UFFD_FEATURE_MINOR_SHMEM; 5.14 and later",
+            "UFFDIO_REGISTER_MODE_MINOR for shared memory (UFFD_FEATURE_MINOR_SHMEM; 5.14 and later",
             "5.15",
         ),
         (
             shared,
             "uffdio_register \"heap\" mode=\"wp\"",
             "5.15",
-            "UFFDIO_REGISTER_MODE_WP of shared memory (UFFD_FEATURE_WP_HUGETLBFS_SHMEM; 5.19 and later",
+            "UFFDIO_REGISTER_MODE_WP for shared memory (UFFD_FEATURE_WP_HUGETLBFS_SHMEM; 5.19 and later",
             "6.1",
         ),
         (
             shared,
             &format!("{watched}\n uffdio_fill \"heap\" by=\"continue\""),
             "5.10",
-            "UFFDIO_CONTINUE of shared memory (5.14 and later",
+            "UFFDIO_CONTINUE for shared memory (5.14 and later",
             "5.15",
         ),
         (
@@ -187,7 +189,8 @@ const MOVES: &str = r#"
     thread "handler" cpu=1 { uffd-serve by="move" from="spare" to="heap" }
 "#;
 
-/// The page comes from the same place of the other area, whose mapping is flushed by who serves; older kernels say what they lack.
+/// The page comes from the same place of the other area. The handler flushes that area's mapping.
+/// Older kernels say what they lack.
 #[test]
 fn pages_are_moved_to_where_they_are_asked_for() {
     let program = compiled(MOVES).unwrap();
@@ -217,9 +220,9 @@ fn bad_moves_are_pointed_at() {
     for (served, said) in [
         ("by=\"move\" to=\"heap\"", "`from` is missing"),
         ("by=\"move\" from=\"spare\"", "`to` is missing"),
-        ("by=\"move\" from=\"heap\" to=\"heap\"", "the pages are there already"),
+        ("by=\"move\" from=\"heap\" to=\"heap\"", "the pages are in this area already"),
         ("by=\"move\" from=\"small\" to=\"heap\"", "`small` has 1 pages for 4"),
-        ("by=\"move\" from=\"shared\" to=\"heap\"", "`shared` is no private memory"),
+        ("by=\"move\" from=\"shared\" to=\"heap\"", "`shared` is not private memory"),
         ("by=\"move\" from=\"spear\" to=\"heap\"", "unknown area `spear`"),
         ("by=\"copy\" from=\"spare\" to=\"heap\"", "nothing is moved"),
         ("by=\"swap\"", "unknown by `swap`"),
@@ -233,7 +236,7 @@ fn bad_moves_are_pointed_at() {
     }
 }
 
-/// Rounds of notes and of answers, each kind with a userfaultfd of its own.
+/// Rounds that note stores and rounds that answer faults, each with a userfaultfd of its own.
 const IN_TURN: &str = r#"
     thread "main" cpu=0 {
         map "heap" pages=4
@@ -249,7 +252,8 @@ const IN_TURN: &str = r#"
     }
 "#;
 
-/// What the first one protected is not protected when another one takes its place, also where that one watches nothing.
+/// When another userfaultfd takes the first one's place, pages that the first one protected are not
+/// protected any more. That holds also where the new one watches nothing.
 #[test]
 fn another_userfaultfd_takes_the_place_of_the_first() {
     let program = compiled(IN_TURN).unwrap();
@@ -257,7 +261,7 @@ fn another_userfaultfd_takes_the_place_of_the_first() {
         let options = SimOptions { paranoid: true, ..SimOptions::default() };
         let run = sim::run(&program, &row(kernel), &options).unwrap();
         let fault = |event: &&Event| matches!(event.kind, EventKind::Fault { .. });
-        // Of the second stores, to what the scan has protected.
+        // Faults of the second stores, to the pages that the scan protected.
         let faults = run.rounds[0].events.iter().filter(fault).count();
         assert_eq!(faults, 2, "{kernel}");
     }

@@ -1,5 +1,5 @@
-//! Verdicts are held against what follows from them, against hand-computed cases, and pinned for
-//! every capture.
+//! Verdicts are checked against what follows from them and against cases computed by hand. They are
+//! pinned for every capture.
 
 use crate::common::{Capture, captures, fold};
 use needless_model::addr::{MmId, ProcessId};
@@ -30,7 +30,7 @@ fn try_run(program: &Program, row: &str) -> Result<TargetRun, SimError> {
     sim::run(program, &KernelRow::parse(row).unwrap(), &options)
 }
 
-/// An event that has a verdict: what it is, `+` if it was needed, `-` if not, and why.
+/// An event with a verdict as text: its kind, `+` if it was needed or `-` if not, and the reason.
 fn judged(event: &Event) -> Option<String> {
     let verdict = event.verdict?;
     let what = match event.kind {
@@ -57,12 +57,12 @@ fn judged(event: &Event) -> Option<String> {
     Some(format!("{what}{sign}{}", reason.as_str().unwrap()))
 }
 
-/// Whatever has a verdict in a round, in order.
+/// All verdicts of a round, in order.
 fn verdicts(round: &Round) -> String {
     fold(&round.events.iter().filter_map(judged).collect::<Vec<_>>())
 }
 
-/// The verdicts of a round; all rounds have the same.
+/// The verdicts of a round. All rounds must have the same.
 fn verdicts_of(name: &str, run: &TargetRun) -> String {
     let first = verdicts(&run.rounds[0]);
     for round in &run.rounds {
@@ -71,7 +71,7 @@ fn verdicts_of(name: &str, run: &TargetRun) -> String {
     first
 }
 
-/// What the model says of each capture, whose sequence it reproduces.
+/// The model's verdicts for each capture, whose sequence it reproduces.
 #[test]
 fn the_verdicts_of_every_capture_are_pinned() {
     let of = |capture: &Capture| {
@@ -95,7 +95,7 @@ fn the_verdicts_of_every_capture_are_pinned() {
     insta::assert_snapshot!("captures", each(&captures, of).concat());
 }
 
-/// A scenario's one thread, with a spinner on another CPU if `spins`.
+/// A scenario with one thread, and with a spinner on another CPU if `spins`.
 fn written(body: &str, spins: bool) -> Program {
     let spinner = if spins { "thread \"spinner\" cpu=1 { spin; }" } else { "" };
     let text = format!(
@@ -105,10 +105,10 @@ fn written(body: &str, spins: bool) -> Program {
     compile(&Source::new("case", text), &Settings::default()).unwrap()
 }
 
-/// A case per reason, what follows from the definitions worked out by hand.
+/// One case for each reason. The verdicts were derived by hand from the definitions.
 ///
-/// The thread's CPU may have cached every translation that it could have walked, and a spinner's CPU
-/// as well, whoever touched the page.
+/// The thread's CPU may have cached every translation that it could have walked. So may a spinner's
+/// CPU, whichever thread touched the page.
 const CASES: &[(&str, bool, &str, &str)] = &[
     // Both CPUs may hold the page that is given up.
     (
@@ -117,15 +117,16 @@ const CASES: &[(&str, bool, &str, &str)] = &[
         "map \"heap\" pages=1; rounds 1 { write \"heap\"; madvise \"heap\" advice=\"dontneed\"; }",
         "first-touch+new-translation send(1)+stale-translations interrupt(1)+stale-translations",
     ),
-    // The page's table goes with it.
+    // The page's table is freed with it.
     (
         "6.12",
         false,
         "rounds 1 { map \"heap\" pages=1 table=\"alone\"; write \"heap\"; munmap \"heap\"; }",
         "first-touch+new-translation local(1)+freed-tables",
     ),
-    // The mark of the round before makes the walk flush once more. The gather then flushes the page
-    // whose accessed bit it cleared, which the batch has unmapped and flushed meanwhile.
+    // The pending mark of the round before makes the walk flush once more. The gather then flushes
+    // the page whose accessed bit it cleared. The batch has unmapped and flushed that page
+    // meanwhile.
     (
         "6.1",
         true,
@@ -136,8 +137,8 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          send(1)-unmapped-and-flushed interrupt(1)-nothing-stale \
          swap-in+new-translation reuse-could-have-been-writable",
     ),
-    // Read-only takes the write right away, read-write gives it back, to the PTE (6.12) or to the
-    // mapping alone (5.10).
+    // Read-only protection takes the right to store away. Read-write gives it back, to the PTE
+    // (6.12) or only to the mapping (5.10).
     (
         "6.12",
         false,
@@ -152,7 +153,7 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          rounds 1 { mprotect \"heap\" prot=\"read\"; mprotect \"heap\" prot=\"read-write\"; write \"heap\"; }",
         "local(1)+stale-translations local(1)-only-granted reuse-could-have-been-writable",
     ),
-    // The store is noted: nobody has protected the page for nothing.
+    // userfaultfd notes the store, so the page was not protected needlessly.
     (
         "6.12",
         false,
@@ -160,7 +161,7 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          rounds 1 { uffdio_writeprotect \"heap\" mode=\"protect\"; write \"heap\"; }",
         "local(1)+stale-translations reuse+userfaultfd-told",
     ),
-    // So it is by the soft-dirty bit; the last call finds nothing that could be stored to.
+    // The soft-dirty bit notes the store, too. The last call finds no page that could be stored to.
     (
         "6.12",
         false,
@@ -168,21 +169,21 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          rounds 1 { clear-refs of=\"soft-dirty\"; write \"heap\"; clear-refs of=\"soft-dirty\"; clear-refs of=\"soft-dirty\"; }",
         "local(ALL)+stale-translations reuse+soft-dirty-noted local(ALL)+stale-translations local(ALL)-nothing-stale",
     ),
-    // The handler is told by the signal, and gives the right back.
+    // The signal tells the handler, which gives the right back.
     (
         "6.12",
         false,
         "sigaction \"SIGSEGV\" by=\"mprotect\"; map \"heap\" pages=1; write \"heap\"; rounds 1 { mprotect \"heap\" prot=\"read\"; write \"heap\"; }",
         "local(1)+stale-translations signal+new-translation local(1)-only-granted",
     ),
-    // A read sets the accessed bit, MADV_COLD clears it.
+    // A read sets the accessed bit, and MADV_COLD clears it.
     (
         "6.12",
         false,
         "map \"heap\" pages=1; write \"heap\"; rounds 1 { read \"heap\"; madvise \"heap\" advice=\"cold\"; }",
         "local(1)-only-accessed-bit",
     ),
-    // Of a page that nobody wrote since, MADV_FREE clears the accessed bit only.
+    // For a page that nobody wrote since, MADV_FREE clears only the accessed bit.
     (
         "6.12",
         false,
@@ -190,7 +191,7 @@ const CASES: &[(&str, bool, &str, &str)] = &[
          rounds 1 { madvise \"heap\" advice=\"free\"; read \"heap\"; madvise \"heap\" advice=\"free\"; write \"heap\"; }",
         "local(1)+stale-translations local(1)-only-accessed-bit",
     ),
-    // The LRU batch's reference makes the kernel copy; the old page is then taken out of the TLB.
+    // The LRU batch's reference makes the kernel copy. The old page is then flushed from the TLB.
     (
         "5.10",
         false,
@@ -209,7 +210,8 @@ fn verdicts_are_those_worked_out_by_hand() {
     }
 }
 
-/// Two huge pages' worth of memory, the first written to as one, and a thread on another CPU.
+/// A program with memory for two huge pages, the first of them written as one, and a thread on
+/// another CPU.
 fn huge(round: &str, other: &str) -> Program {
     let text = format!(
         "scenario \"case\" {{ machine {{ cpus 2; thp \"madvise\"; }}
@@ -221,7 +223,8 @@ fn huge(round: &str, other: &str) -> Program {
     compile(&Source::new("case", text), &Settings::default()).unwrap()
 }
 
-/// What a round does with a huge page in parts, what another thread does in it, and whether the split was needless.
+/// What a round does with a huge page in parts, what another thread does with it, and whether the
+/// split was needless.
 const SPLITS: &[(&str, &str, &str)] = &[
     ("munmap \"heap[0..256]\"; munmap \"heap[256..512]\"", "", "split-rest-followed"),
     ("munmap \"heap[5..9]\"; munmap \"heap[0..512]\"", "", "split-rest-followed"),
@@ -241,7 +244,7 @@ const SPLITS: &[(&str, &str, &str)] = &[
         "",
         "split-rest-followed",
     ),
-    // Only a part; then another kind, another protection.
+    // Only a part is done; the rest is done by another kind of call, or with another protection.
     ("munmap \"heap[0..256]\"", "", "split+used-in-parts"),
     ("munmap \"heap[0..256]\"; munmap \"heap[256..511]\"", "", "split+used-in-parts"),
     (
@@ -254,7 +257,7 @@ const SPLITS: &[(&str, &str, &str)] = &[
         "",
         "split+used-in-parts",
     ),
-    // Used in between: what is left, what was taken, by another thread.
+    // A page is used in between: one that is left, one that was taken, or by another thread.
     (
         "munmap \"heap[0..256]\"; read \"heap[300]\"; munmap \"heap[256..512]\"",
         "",
@@ -271,7 +274,7 @@ const SPLITS: &[(&str, &str, &str)] = &[
         "barrier \"a\"; read \"heap[300]\"; barrier \"b\"",
         "split+used-in-parts",
     ),
-    // Somebody else does the rest; a touch that goes past it.
+    // Another thread does the rest; a touch reaches beyond the huge page.
     (
         "munmap \"heap[0..256]\"; barrier \"a\"; barrier \"b\"",
         "barrier \"a\"; munmap \"heap[256..512]\"; barrier \"b\"",
@@ -287,7 +290,7 @@ const SPLITS: &[(&str, &str, &str)] = &[
 #[test]
 fn splits_are_judged_by_what_follows() {
     for (round, other, expected) in SPLITS {
-        // A process could not advise itself so in 6.12 yet.
+        // In 6.12 a process could not yet advise itself this way.
         let rows =
             if round.starts_with("process_madvise") { &["7.3"][..] } else { &["6.12", "7.3"] };
         for row in rows {
@@ -314,7 +317,7 @@ fn the_flush_of_a_needless_split_names_it() {
     assert_eq!(caused("munmap \"heap[0..256]\""), 0);
 }
 
-/// One call about all of the pages splits nothing and leaves the same.
+/// One call about all of the pages splits nothing and leaves the same pages.
 #[test]
 fn what_a_needless_split_is_for_can_be_done_at_once() {
     let splits = |run: &TargetRun| {
@@ -335,7 +338,8 @@ fn what_a_needless_split_is_for_can_be_done_at_once() {
             }
             let (parts, whole) = (run(&huge(parts, "spin"), row), run(&huge(whole, "spin"), row));
             assert_eq!((splits(&parts), splits(&whole)), (1, 0), "{row}");
-            // Pages that stay are mapped as one then, which the address space's count of huge pages shows.
+            // Pages that stay are then mapped as one, which the address space's count of huge pages
+            // shows.
             let pages = |run: &TargetRun| {
                 let mut pages = run.final_pages.clone();
                 pages.remove("AnonHugePages");
@@ -346,8 +350,8 @@ fn what_a_needless_split_is_for_can_be_done_at_once() {
     }
 }
 
-/// All that is stale is a huge page's entry, and the flush counts base pages; or small pages are stale, too; or few base pages
-/// are meant.
+/// Full flushes: only a huge page's entry is stale and the flush counts base pages; small pages are
+/// stale, too; or the flush is about few base pages.
 #[test]
 fn full_flushes_where_one_of_a_huge_page_would_do_are_judged() {
     let judged = |round: &str, row: &str| verdicts(&run(&huge(round, "spin"), row).rounds[0]);
@@ -360,7 +364,7 @@ fn full_flushes_where_one_of_a_huge_page_would_do_are_judged() {
     );
     let few = "write \"heap[700]\"; mprotect \"heap[700..710]\" prot=\"read\"";
     assert!(!judged(few, "6.12").contains("only-huge-stale"));
-    // Made narrow, it leaves nothing stale: who uses it afterwards would be told.
+    // A narrow flush leaves nothing stale: using a stale translation afterwards would end the run.
     let used = "mprotect \"heap[5..9]\" prot=\"none\"; mprotect \"heap[5..9]\" prot=\"read-write\"; \
                 write \"heap[0..512]\"";
     for row in ROWS.map(|(row, _)| row) {
@@ -379,11 +383,12 @@ fn full_flushes_where_one_of_a_huge_page_would_do_are_judged() {
     }
 }
 
-/// What that shows.
+/// The verdicts where only the huge page's entry is stale.
 const WIDE: &str = "split+used-in-parts send(ALL)+only-huge-stale interrupt(ALL)+stale-translations \
                     send(4)+stale-translations interrupt(4)+stale-translations";
 
-/// The huge zero page's second fault, where a huge page takes its place and where pages are copied one by one.
+/// The second fault on the huge zero page, where a huge page replaces it and where pages are copied
+/// one by one.
 #[test]
 fn the_huge_zero_pages_second_fault_is_judged() {
     let round = "madvise \"heap[0..512]\" advice=\"dontneed\"; read \"heap[0]\"; write \"heap[0]\"";
@@ -401,12 +406,12 @@ fn the_huge_zero_pages_second_fault_is_judged() {
     assert!(judged(first, "7.3").is_empty());
 }
 
-/// What that shows.
+/// The verdict where a huge page replaces the huge zero page.
 const ZERO: &str = "zero-upgrade+huge-zero-mapped";
 
-/// Reasons that one process in discrete order cannot show: the fault and copy of a page that
-/// somebody else maps, or has a reference to, or had a claim on when it was last mapped, and a fault that finds its
-/// work done.
+/// Reasons that one process in discrete order cannot show. They are the fault and the copy of a
+/// page that another process maps, has a reference to, or had a claim on when it was last mapped,
+/// and a fault that finds its work done.
 #[test]
 fn shared_pages_and_finished_work_are_judged() {
     let program =
@@ -418,7 +423,8 @@ fn shared_pages_and_finished_work_are_judged() {
     // The thread runs again.
     world.cpus[0].lazy = false;
     fault(&mut world, &program, Fault::new(MM, pages.start, true));
-    // As after a fork, read-only: with another mapping; with a reference of somebody who reads it; with neither by now.
+    // The page is read-only as after a fork: with another mapping; with a reference of a reader;
+    // with neither any more.
     let claims: [fn(&mut Frame); 3] = [
         |frame| (frame.maps, frame.refs) = (2, 2),
         |frame| frame.refs = 2,
@@ -440,7 +446,7 @@ fn shared_pages_and_finished_work_are_judged() {
     assert_eq!(judged.join(" "), expected);
 }
 
-/// What userfaultfd is there for is not needless, whoever maps the page.
+/// A fault that userfaultfd exists for is not needless, whoever maps the page.
 #[test]
 fn faults_that_userfaultfd_learns_of_are_needed() {
     let cases = [
@@ -449,7 +455,7 @@ fn faults_that_userfaultfd_learns_of_are_needed() {
         ("c_uffd_sync", "5.10", Reason::UserfaultfdTold),
         ("c_uffd_sync", "6.12", Reason::UserfaultfdTold),
         ("c_uffd_wp_async", "7.3", Reason::UserfaultfdTold),
-        // Nobody is told of a store where nothing is protected.
+        // A store where nothing is protected is not reported.
         ("c_uffd_wp_empty", "6.12", Reason::NewTranslation),
     ];
     for (name, row, reason) in cases {
@@ -463,7 +469,7 @@ fn faults_that_userfaultfd_learns_of_are_needed() {
     }
 }
 
-/// Where processors set no accessed bit, a fault does.
+/// Where processors do not set the accessed bit, a fault sets it.
 #[test]
 fn setting_bits_is_judged() {
     let body = "map \"heap\" pages=1; write \"heap\"; madvise \"heap\" advice=\"cold\"; \
@@ -482,8 +488,8 @@ fn setting_bits_is_judged() {
     assert_eq!(judged.join(" "), SET_BITS);
 }
 
-/// A store that its entry does not allow yet, on a processor that keeps such an entry; and the flush of 5.8 for a fault that
-/// is tried again, whose own entry nobody had before.
+/// A store that its entry does not allow yet, on a processor that keeps such an entry. And the
+/// flush that 5.8 makes for a fault that is tried again, whose own entry nobody had before.
 #[test]
 fn a_flush_without_which_the_access_would_fault_again_is_judged() {
     let judged = |body: &str, row: &str| {
@@ -499,7 +505,8 @@ fn a_flush_without_which_the_access_would_fault_again_is_judged() {
     assert_eq!(judged(shared, "5.8/arm64"), expected);
 }
 
-/// A store that its file system is to learn of, tried again for nothing; and a read of what has to be read first.
+/// A store that the file system must learn of, tried again needlessly. And a read of a page that
+/// must be read from disk first.
 #[test]
 fn second_tries_are_judged() {
     let judged = |content: &str, body: &str, row: &str| {
@@ -517,7 +524,7 @@ fn second_tries_are_judged() {
     assert_eq!(judged("holes", "rounds 1 { read \"file\"; }", "6.12"), READ);
 }
 
-/// NUMA balancing took the translation away; the fault was needed to learn who uses the page.
+/// NUMA balancing took the translation away. The fault was needed to learn who uses the page.
 #[test]
 fn hint_faults_are_judged() {
     let text = "scenario \"case\" { machine { cpus 1; nodes 2; numa-balancing \"on\"; }
@@ -529,19 +536,19 @@ fn hint_faults_are_judged() {
     assert!(found.ends_with(HINT), "{found}");
 }
 
-/// What that shows: the store behind it faults for nothing.
+/// The verdicts of a hint fault. The store that follows it faults needlessly.
 const HINT: &str = "numa-hint+sampled reuse-could-have-been-writable";
 
-/// What that shows.
+/// The verdicts of a store that the file system learns of.
 const NOTED: &str = "retry-retried-mapped shared-dirty+store-noted";
 
-/// What that shows.
+/// The verdicts of a read of a page that is not in memory.
 const READ: &str = "retry+retried-unmapped file-map+new-translation";
 
-/// What that shows.
+/// The verdicts where the processor keeps an entry that does not allow the store.
 const KEPT: &str = "vale1is+kept-entry reuse-could-have-been-writable";
 
-/// What that shows.
+/// The verdicts where a fault sets the accessed bit.
 const SET_BITS: &str = "access-flag-only-set-bits spurious-already-granted";
 
 fn fault(world: &mut SimWorld, program: &Program, fault: Fault) {
@@ -565,20 +572,21 @@ fn every_reason_has_a_case() {
     }
 }
 
-/// Kernels, and the operations that scenarios for them may use.
+/// Kernels, and the release whose operations scenarios for them may use.
 const ROWS: [(&str, (u32, u32)); 5] =
     [("5.10", (5, 10)), ("6.1", (6, 1)), ("6.12", (6, 12)), ("6.18", (6, 18)), ("7.3", (7, 3))];
 
 /// Scenarios from this seed on have huge pages.
 const WITH_HUGE_PAGES: u64 = 300_000;
 
-/// Nothing breaks without the flushes that are called needless, nor with those narrow that are called too wide: no stale translation is used, which
-/// would end the run, and pages end as they do with them. `NEEDLESS_SEEDS` sets how many scenarios.
+/// Nothing breaks without the flushes that are called needless, nor with a narrow flush in place of
+/// each that is called too wide. No stale translation is used, which would end the run, and the
+/// pages end in the same state. `NEEDLESS_SEEDS` sets the number of scenarios.
 #[test]
 fn what_is_called_needless_can_be_left_out() {
     let seeds = std::env::var("NEEDLESS_SEEDS").map_or(200, |seeds| seeds.parse().unwrap());
     for (row, release) in ROWS {
-        // Flushes that were left out; nothing, if the kernel refuses.
+        // The number of flushes that were left out; `None` if the kernel refuses the scenario.
         let judged = |&seed: &u64| {
             let text = generate(seed, &Target::new(release, 3)).text()?;
             let program = compile(&Source::new("random", text), &Settings::default()).unwrap();
@@ -609,7 +617,7 @@ fn what_is_called_needless_can_be_left_out() {
     }
 }
 
-/// Flushes that are called needless, without the interrupts that they cause.
+/// The number of flushes that are called needless, without the interrupts that they cause.
 fn needless_flushes(round: &Round) -> usize {
     let flush = |event: &&Event| match event.kind {
         EventKind::Flush { reason, .. } => reason != FlushReason::RemoteShootdown,

@@ -104,8 +104,8 @@ impl Calls {
         (running.open && !running.answered).then_some(running)
     }
 
-    /// A CPU tells that it had left the address space that is to be flushed: whether it had asked itself,
-    /// where functions are named. The call that it was asked for may lack its end.
+    /// A CPU tells that it had left the address space that is to be flushed: whether it had asked
+    /// itself, where functions are named. The call that it was asked for may lack its end.
     pub(super) fn asked_itself(&mut self, cpu: u16) -> Option<bool> {
         let itself = self.by_itself.contains(&cpu) || self.answering(cpu).is_none();
         self.named.then_some(itself)
@@ -167,7 +167,8 @@ impl Fold {
         Sender { task, thread, site, function, cause, call, time: record.time }
     }
 
-    /// Whether the sender or whom it interrupts is watched; where CPUs are guarded, whether this one is, now.
+    /// Whether the sender or whom it interrupts is watched; where CPUs are guarded, whether this
+    /// one is, now.
     fn matters(&self, sender: &Sender, record: &Record) -> bool {
         if let Some(guard) = &self.guard {
             return guard.guards(record.cpu, record.time);
@@ -258,8 +259,8 @@ impl Fold {
         }
     }
 
-    /// Whoever runs nothing of the address space cannot be walking its tables: walks without locks are
-    /// over the current address space's only (mm/gup.c: gup_fast, 5.10 to 7.3).
+    /// Whoever runs nothing of the address space cannot be walking its tables: walks without locks
+    /// are over the current address space's only (mm/gup.c: gup_fast, 5.10 to 7.3).
     fn synchronised(&mut self, record: &Record, sender: &Sender) {
         let Some((tid, pid)) = sender.thread else { return };
         // For whom a kernel thread collapses is not visible; a CPU without a task walks nobody's.
@@ -280,8 +281,8 @@ impl Fold {
         self.calls.running.insert(record.cpu, running);
     }
 
-    /// A CPU answers a flush: whether a function does that the kernel shows, and that it was asked to call. A
-    /// CPU that looked for it itself was disturbed by nothing, whatever it found.
+    /// A CPU answers a flush: whether a function does that the kernel shows, and that it was asked
+    /// to call. A CPU that looked for it itself was disturbed by nothing, whatever it found.
     pub(super) fn received_by_call(
         &mut self,
         record: &Record,
@@ -383,7 +384,8 @@ impl Fold {
         self.comes(record, asked, &sender, one);
     }
 
-    /// An interrupt for function calls is over: in which nothing was flushed, it was for something else.
+    /// An interrupt for function calls is over: in which nothing was flushed, it was for something
+    /// else.
     fn settle(&mut self, cpu: u16) {
         let Some(unnamed) = self.calls.unnamed.remove(&cpu) else { return };
         if unnamed.flushed || !self.watches(unnamed.tid) {
@@ -400,8 +402,9 @@ impl Fold {
         cpus.into_iter().for_each(|cpu| self.settle(cpu));
     }
 
-    /// kernel/smp.c tells of functions to call with `csd:csd_queue_cpu` as well; what remains is without a
-    /// function (include/linux/smp.h: smp_send_reschedule), or for the CPU itself (kernel/irq_work.c).
+    /// kernel/smp.c tells of functions to call with `csd:csd_queue_cpu` as well; what remains is
+    /// without a function (include/linux/smp.h: smp_send_reschedule), or for the CPU itself
+    /// (kernel/irq_work.c).
     fn sends(&mut self, record: &Record, cpu: u16, sender: Sender) {
         if sender.function == 0 {
             let sent = self.calls.sent.entry(cpu).or_default();

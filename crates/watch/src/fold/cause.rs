@@ -26,7 +26,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether it is the start of a program or the end of a process or thread, which every command has.
+    /// Whether it is the start of a program or the end of a process or thread, which every command
+    /// has.
     pub fn starts_or_ends(&self) -> bool {
         let calls = [libc::SYS_execve, libc::SYS_execveat, libc::SYS_exit, libc::SYS_exit_group];
         match self {
@@ -89,8 +90,8 @@ impl Call {
         Call { number, args, start, key, faults_ns, flushed_all, batch_flushed }
     }
 
-    /// Whether it made a process that shares the pages of its caller until either stores. A child that
-    /// shares the address space itself has no pages to be protected, so nothing is flushed
+    /// Whether it made a process that shares the pages of its caller until either stores. A child
+    /// that shares the address space itself has no pages to be protected, so nothing is flushed
     /// (kernel/fork.c: dup_mmap, 5.10 to 7.3).
     pub fn copies_memory(&self) -> bool {
         let shares =

@@ -1,6 +1,6 @@
-//! What is known of a process's private pages: in which frame a page is, and whether it is fresh from
-//! swap. A copy is needless if the old frame is freed in the same fault, or if nobody else can have
-//! had the page.
+//! What is known of a process's private pages: in which frame a page is, and whether it is fresh
+//! from swap. A copy is needless if the old frame is freed in the same fault, or if nobody else can
+//! have had the page.
 
 use needless_model::event::FaultClass;
 use rustc_hash::FxHashMap;

@@ -71,9 +71,9 @@ pub struct Batch {
 
 /// What makes an interrupt needless in which a CPU answered a flush.
 ///
-/// A batched flush names no address space, so a CPU that runs another one says that it is up to date
-/// (arch/x86/mm/tlb.c: flush_tlb_func, 5.10 to 7.3). Every command starts and ends its own processes, which
-/// is no finding about it.
+/// A batched flush names no address space, so a CPU that runs another one says that it is up to
+/// date (arch/x86/mm/tlb.c: flush_tlb_func, 5.10 to 7.3). Every command starts and ends its own
+/// processes, which is no finding about it.
 pub(super) fn needless_interrupt(
     record: &Record,
     (reason, pages): (FlushReason, i64),
@@ -131,9 +131,10 @@ impl Fold {
         }
     }
 
-    /// From 6.14 on whoever flushes tells the same as those it interrupts if its own CPU has left the address
-    /// space, as that of a process that has ended or executes another program (arch/x86/mm/tlb.c:
-    /// flush_tlb_func): nobody was interrupted, and the kernel does not count it.
+    /// From 6.14 on whoever flushes tells the same as those it interrupts if its own CPU has left
+    /// the address space, as that of a process that has ended or executes another program
+    /// (arch/x86/mm/tlb.c: flush_tlb_func): nobody was interrupted, and the kernel does not count
+    /// it.
     fn own_part_elsewhere(&mut self, record: &Record) -> bool {
         let named = self.calls.asked_itself(record.cpu);
         let own = named.unwrap_or_else(|| self.victims.own_part(record));

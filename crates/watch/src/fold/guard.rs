@@ -1,7 +1,8 @@
 //! What reached CPUs that are to be left alone: in order of time, with the stretches between.
 //!
-//! One interrupt may call several functions. It is one disturbance then, of the first one's cause, and the others are
-//! told beside it. It lasts from the interrupt's first event to its last, which is what the kernel shows of it.
+//! One interrupt may call several functions. It is one disturbance then, of the first one's cause,
+//! and the others are told beside it. It lasts from the interrupt's first event to its last, which
+//! is what the kernel shows of it.
 
 use super::Cause;
 use super::victims::{Pair, Task};

@@ -1,7 +1,9 @@
-//! Which memory faults and calls are about, since when it is in that state, and whose call did that.
+//! Which memory faults and calls are about, since when it is in that state, and whose call did
+//! that.
 //!
 //! Each fault and each call is counted under one key, so a report can add figures up by mapping, by
-//! call site, by thread or by process. Beyond a number of keys the least telling parts are left out.
+//! call site, by thread or by process. Beyond a number of keys the least telling parts are left
+//! out.
 
 use super::cause::Call;
 use super::{

@@ -1,8 +1,8 @@
 //! Interrupts by CPU, to hold against the kernel's own count in `/proc/interrupts`.
 //!
-//! That file cannot be read at one point in time: what comes while it is read may be in it or not. So
-//! records are counted apart that came before the reading at the beginning, while it went on, until the
-//! one at the end, and while that went on.
+//! That file cannot be read at one point in time: what comes while it is read may be in it or not.
+//! So records are counted apart that came before the reading at the beginning, while it went on,
+//! until the one at the end, and while that went on.
 
 use crate::functions::Asked;
 use crate::record::{Record, Vector};

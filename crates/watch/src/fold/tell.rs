@@ -28,7 +28,8 @@ impl Fold {
         });
     }
 
-    /// Something reached a CPU: when it was over, and whether it was an interrupt; when it was sent.
+    /// Something reached a CPU: when it was over, and whether it was an interrupt; when it was
+    /// sent.
     pub(super) fn tell(
         &self,
         (cpu, begin): (u16, u64),

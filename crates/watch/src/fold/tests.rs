@@ -408,7 +408,8 @@ fn rescheduling_interrupts_and_drains_have_their_senders() {
     assert_eq!(row(Asked::LruDrain, Task::Thread(PID)), Some((mbind, drain)));
 }
 
-/// A guarded CPU: an interrupt of a neighbour's with two functions, the CPU's timer, and what another CPU got.
+/// A guarded CPU: an interrupt of a neighbour's with two functions, the CPU's timer, and what
+/// another CPU got.
 #[test]
 fn a_guarded_cpus_disturbances_have_cause_sender_and_length() {
     let mut script = named();

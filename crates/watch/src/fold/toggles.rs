@@ -1,10 +1,10 @@
-//! Pages whose protection is changed alone, back and forth: the purpose of the flushes may be their effect on
-//! other CPUs.
+//! Pages whose protection is changed alone, back and forth: the purpose of the flushes may be their
+//! effect on other CPUs.
 //!
-//! While a CPU answers a flush, it executes nothing else. Some runtimes want that of each of their threads,
-//! and change the protection of one page back and forth for it. It does not matter to them whether there were
-//! translations to flush, so no such flush is called needless. A needless flush of a page is held back until
-//! it is known whether the page is one of these.
+//! While a CPU answers a flush, it executes nothing else. Some runtimes want that of each of their
+//! threads, and change the protection of one page back and forth for it. It does not matter to them
+//! whether there were translations to flush, so no such flush is called needless. A needless flush
+//! of a page is held back until it is known whether the page is one of these.
 
 use super::{Cause, Fold, Needless};
 use rustc_hash::FxHashMap;
@@ -133,7 +133,8 @@ impl Toggles {
         None
     }
 
-    /// The pages that were changed to and fro, by process, and what was found needless of the others.
+    /// The pages that were changed to and fro, by process, and what was found needless of the
+    /// others.
     pub(super) fn finish(self) -> (Vec<Toggled>, Vec<Found>) {
         let mut toggled: Vec<Toggled> = Vec::new();
         let mut found = Vec::new();

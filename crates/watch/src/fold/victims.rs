@@ -1,11 +1,11 @@
 //! Who was interrupted by whom, what for, and what it cost.
 //!
-//! Where the kernel shows the call that a CPU was asked for (`csd:*`, 6.4 and later), sender and interrupted
-//! CPU are joined by it: the same pointer comes with both. Elsewhere a rule takes its place: a sender
-//! waits until every CPU it asked has answered, so at most one send per CPU is outstanding, and it no
-//! longer is when its CPU goes on with something else, or after a while, since of tasks that are not
-//! watched little is seen. Where several are, one of the interrupted thread's own process is taken, and
-//! of these the newest.
+//! Where the kernel shows the call that a CPU was asked for (`csd:*`, 6.4 and later), sender and
+//! interrupted CPU are joined by it: the same pointer comes with both. Elsewhere a rule takes its
+//! place: a sender waits until every CPU it asked has answered, so at most one send per CPU is
+//! outstanding, and it no longer is when its CPU goes on with something else, or after a while,
+//! since of tasks that are not watched little is seen. Where several are, one of the interrupted
+//! thread's own process is taken, and of these the newest.
 
 use super::Cause;
 use crate::functions::Asked;
@@ -75,7 +75,8 @@ impl Pair {
 pub struct PairCount {
     /// How many interrupts.
     pub interrupts: u64,
-    /// How often it came without one: the CPU was idle and looked for itself, or a kernel thread does it.
+    /// How often it came without one: the CPU was idle and looked for itself, or a kernel thread
+    /// does it.
     pub uninterrupted: u64,
     /// Of the interrupts, how many found nothing to flush.
     pub empty: u64,

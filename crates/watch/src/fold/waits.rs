@@ -1,4 +1,5 @@
-//! How long faults waited, and for what: from when their task left its CPU of its own accord to when it ran again.
+//! How long faults waited, and for what: from when their task left its CPU of its own accord to
+//! when it ran again.
 
 use super::{Fold, Reason};
 use crate::record::{Record, Switch};
@@ -50,7 +51,8 @@ impl Fold {
         open.waits.leaving = Some(wait);
     }
 
-    /// A task in a fault leaves its CPU or comes back. Who makes room for another one waits for nothing.
+    /// A task in a fault leaves its CPU or comes back. Who makes room for another one waits for
+    /// nothing.
     pub(super) fn switched(&mut self, record: &Record, to: Switch) {
         let thread = self.threads.get_mut(&record.tid);
         let Some(open) = thread.and_then(|thread| thread.fault.as_mut()) else { return };

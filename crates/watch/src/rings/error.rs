@@ -12,7 +12,8 @@ pub(super) const THE_RING: &str = "the ring";
 /// Where the kernel says which CPUs it has.
 pub(super) const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// Rings are locked memory, of which unprivileged users have little (kernel/events/core.c: perf_mmap).
+/// Rings are locked memory, of which unprivileged users have little (kernel/events/core.c:
+/// perf_mmap).
 const RING_REMEDY: &str = "a smaller --buffer; or give the command CAP_IPC_LOCK as well (`setcap \
      cap_perfmon,cap_ipc_lock+ep needless`); or run it as root";
 

@@ -116,8 +116,8 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Functions that CPUs are made to call, or else the interrupts that make them; both only where every
-    /// interrupt is wanted.
+    /// Functions that CPUs are made to call, or else the interrupts that make them; both only where
+    /// every interrupt is wanted.
     fn choose(&mut self, rows: &mut Vec<(&Row, Found)>, extent: &Extent) {
         let named = rows.iter().any(|(row, _)| row.point == Point::CallBegin);
         let guarded = matches!(extent, Extent::Guard(_));

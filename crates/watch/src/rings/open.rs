@@ -32,8 +32,8 @@ fn filtered(counter: Counter, filter: Option<String>) -> io::Result<Counter> {
 pub(super) struct Open<'a> {
     cpu: u16,
     starting: bool,
-    /// A wake-up of who reads interrupts the CPU (kernel/events/ring_buffer.c: perf_output_wakeup): of CPUs
-    /// that are guarded as seldom as can be.
+    /// A wake-up of who reads interrupts the CPU (kernel/events/ring_buffer.c: perf_output_wakeup):
+    /// of CPUs that are guarded as seldom as can be.
     watermark: usize,
     options: &'a Options,
 }

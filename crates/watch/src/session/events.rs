@@ -148,8 +148,8 @@ impl Events {
     }
 
     /// A copy can only be needless, or not, where pages are shared between processes, and only
-    /// userfaultfd provides a page in place of the one that a fault allocated. One record in four is a
-    /// page's freeing, so programs with neither do without.
+    /// userfaultfd provides a page in place of the one that a fault allocated. One record in four
+    /// is a page's freeing, so programs with neither do without.
     fn await_sharing(&mut self) {
         let shares = |record: &Record| match record.what {
             What::Fork { pid, parent, .. } => pid != parent,
@@ -180,7 +180,8 @@ impl Events {
     }
 
     fn time_some_interrupts(&mut self) {
-        // Switching them interrupts every CPU; and where single events are wanted, all of their ends are.
+        // Switching them interrupts every CPU; and where single events are wanted, all of their
+        // ends are.
         if matches!(self.extent, Extent::Guard(_)) || self.fold.timeline.is_some() {
             return;
         }
@@ -232,7 +233,8 @@ impl Events {
             others: self.rings.has(Point::Reschedule) && self.rings.has(Point::IrqWork),
             timers: self.rings.has(Point::Timer),
         };
-        // Closing each tracepoint takes the kernel tens of milliseconds, which nobody has to wait for.
+        // Closing each tracepoint takes the kernel tens of milliseconds, which nobody has to wait
+        // for.
         let rings = self.rings;
         std::thread::spawn(move || drop(rings));
         let folded = self.fold.finish();

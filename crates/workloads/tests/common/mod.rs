@@ -1,4 +1,4 @@
-//! `needless-workload page-fault3` and `khugepaged` beside the scenarios of the same shape.
+//! `needless-workload page-fault3` and `khugepaged`, compared with scenarios of the same shape.
 #![allow(dead_code, reason = "each test uses one of the two")]
 
 use needless_model::account::Account;
@@ -8,15 +8,16 @@ use needless_model::sim::{self, SimOptions};
 use needless_scenario::{Settings, Source, compile, load};
 use serde_json::Value;
 
-/// Arguments for two tasks, 20 rounds and 4 pages of each.
+/// Arguments for two tasks with 20 rounds and 4 pages each.
 pub fn page_fault3(tasks_are: &'static str) -> [&'static str; 9] {
     ["page-fault3", "--json", "--tasks", "2", "--pages", "4", "--rounds", "20", tasks_are]
 }
 
-/// Minor and major faults of each task are those of so many rounds of the scenario on a row.
+/// Checks that each task's minor and major faults are those of as many rounds of the scenario on a
+/// row.
 ///
 /// # Panics
-/// If they are not.
+/// Panics if they are not.
 pub fn faults_agree(printed: &[u8], row: &KernelRow) {
     let settings = Settings::parse(["pages=4", "spinners=0"]).unwrap();
     let program = compile(&load("b_pf3_ext4").unwrap(), &settings).unwrap();
@@ -36,10 +37,11 @@ pub fn faults_agree(printed: &[u8], row: &KernelRow) {
 /// Arguments for all cases of khugepaged.
 pub const KHUGEPAGED: [&str; 3] = ["khugepaged", "--hurry", "--json"];
 
-/// Where a huge page was made the scenario of the case has one on a row, and nowhere else; how many cases were tried.
+/// Checks that a huge page was made exactly where the case's scenario has one on a row. Returns how
+/// many cases were tried.
 ///
 /// # Panics
-/// If it is otherwise.
+/// Panics if the two differ.
 pub fn khugepaged_agrees(printed: &[u8], row: &KernelRow) -> usize {
     let outcomes: Vec<Value> = serde_json::from_slice(printed).unwrap();
     let tried = outcomes.iter().filter(|outcome| !outcome["huge"].is_null());

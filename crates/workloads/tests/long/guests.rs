@@ -1,4 +1,4 @@
-//! All workloads on other kernels, booted as guests.
+//! Runs all workloads on other kernels, booted as guests.
 use super::program::{execute, kernels_of, program, with_second_chance};
 use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, Limits, Nodes, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
@@ -7,7 +7,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A guest in which every workload can run but those that need PCIDs, which QEMU does not emulate.
+/// A guest in which every workload can run except those that need PCIDs, which QEMU does not
+/// emulate.
 fn usual(kernel: &str) -> GuestOptions {
     let (append, nodes) = match kernel.ends_with("/arm64") {
         true => ("hugepages=4", Nodes::Even(1)),
@@ -16,16 +17,17 @@ fn usual(kernel: &str) -> GuestOptions {
     GuestOptions { append: append.to_owned(), nodes, ..GuestOptions::default() }
 }
 
-/// These workloads, or all, watched on a kernel.
+/// Watches these workloads, or all, on a kernel.
 fn check(kernel: &str, program: &Path, names: &[&str]) -> Vec<Value> {
     check_in(kernel, usual(kernel), program, names)
 }
 
-/// The same in a guest of another kind.
+/// Watches these workloads, or all, in a guest with these options.
 fn check_in(kernel: &str, options: GuestOptions, program: &Path, names: &[&str]) -> Vec<Value> {
     // Watching begins and ends in half a second together, and there are 79 workloads.
     let limits = Limits { run_seconds: 900, ..Limits::default() };
-    // What tracepoints wait for with each that is opened first or closed last takes an emulated machine long.
+    // The kernel waits for each kind of tracepoint that is opened first or closed last. On an
+    // emulated machine that takes long.
     let append = format!("{} rcupdate.rcu_expedited=1", options.append);
     let options = GuestOptions { disk: true, limits, append, ..options };
     let swap = Some(SwapNeed { kind: SwapKind::Zram, size_bytes: 64 << 20 });
@@ -37,7 +39,7 @@ fn check_in(kernel: &str, options: GuestOptions, program: &Path, names: &[&str])
     serde_json::from_slice(&done.output).unwrap_or_else(|_| panic!("{} {errors}", done.status))
 }
 
-/// What is not exact, and what could not run although it should.
+/// The workloads that are not exact, and those that could not run although they should.
 fn wrong(kernel: &str, outcomes: &[Value]) -> Vec<String> {
     let mut lacks = vec!["pcid", "idle=poll", "takes its time"];
     if kernel == "5.10" {
@@ -63,7 +65,7 @@ fn wrong(kernel: &str, outcomes: &[Value]) -> Vec<String> {
     wrong.map(|outcome| format!("{kernel}: {outcome}")).collect()
 }
 
-/// What others disturbed in every attempt.
+/// The workloads that other tasks disturbed in every attempt.
 fn undecided(kernel: &str, outcomes: &[Value]) -> Vec<String> {
     let told = outcomes.iter().filter_map(|outcome| {
         let why = outcome["undecided"].as_str()?;
@@ -72,13 +74,14 @@ fn undecided(kernel: &str, outcomes: &[Value]) -> Vec<String> {
     told.collect()
 }
 
-/// The names of what a report lacks.
+/// The names of everything that a report lacks.
 fn missing(outcomes: &[Value]) -> BTreeSet<&str> {
     let lists = outcomes.iter().filter_map(|outcome| outcome["missing"].as_array());
     lists.flatten().filter_map(|missing| missing["what"].as_str()).collect()
 }
 
-/// The oldest and the newest; `make stat-kernels` has those between, too, and `WORKLOADS="…"` with it only these workloads. Some minute and a half for each kernel:
+/// Runs on the oldest and the newest kernel. `make stat-kernels` includes those between, too, and
+/// `WORKLOADS="…"` with it selects workloads. A kernel takes about a minute and a half:
 /// docs/performance.md.
 #[test]
 fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
@@ -100,16 +103,18 @@ fn every_class_and_every_cause_is_counted_exactly_on_every_kernel() {
     }
 }
 
-/// A CPU that polls while it is idle is asked and not interrupted, if it is the only one that is asked (kernel/smp.c:
-/// smp_call_function_many_cond, kernel/sched/core.c: call_function_single_prep_ipi): it is told apart, and the kernel's
-/// count of interrupts does not have it either. Of several each is interrupted, polling or not; one whose queue has a
-/// remote wake-up in it already is not counted among them, so that another one may be the only one.
+/// A CPU that polls while it is idle is asked and not interrupted, if it is the only one that is
+/// asked (kernel/smp.c: smp_call_function_many_cond, kernel/sched/core.c:
+/// call_function_single_prep_ipi). The report tells this apart, and the kernel's count of
+/// interrupts does not have it either. If several CPUs are asked, each is interrupted, polling or
+/// not. A CPU whose queue has a remote wake-up in it already is not counted among them, so another
+/// one may be the only one.
 #[test]
 fn what_idle_cpus_do_that_poll_is_no_interrupt() {
     let _turn = turn();
     let program = program(Arch::X86_64).unwrap();
     let mut never_idle = Vec::new();
-    // There is one CPU besides, for the rest, whoever watches among it.
+    // One more CPU is there for everything else, including the watching process.
     for (kernel, cpus) in [("6.12", 1), ("6.12", 2), ("7.3", 1)] {
         let usual = GuestOptions { cpus, nodes: Nodes::Even(1), ..usual(kernel) };
         let options = GuestOptions { append: format!("{} idle=poll", usual.append), ..usual };
@@ -117,7 +122,7 @@ fn what_idle_cpus_do_that_poll_is_no_interrupt() {
         let [outcome] = &outcomes[..] else { panic!("{outcomes:?}") };
         assert_eq!(outcome["exact"], true, "{kernel}: {outcome}");
         let without = outcome["uninterrupted"]["page-table synchronisation"].as_u64().unwrap();
-        // Needless for certain is what comes to a CPU that runs no task.
+        // An interrupt is certainly needless if it comes to a CPU that runs no task.
         let idle = outcome["needless"][0]["certain"].as_u64().unwrap_or(0);
         match cpus {
             _ if idle == 0 => never_idle.push(kernel),
@@ -139,7 +144,7 @@ fn what_idle_cpus_do_that_poll_is_no_interrupt() {
     }
 }
 
-/// What a guard of CPU 1 saw of a guest in which that CPU is isolated and may do without a tick.
+/// What a guard of CPU 1 saw in a guest in which that CPU is isolated and may stop its tick.
 fn guard(kernel: &str, program: &Path, words: &[&str]) -> Value {
     with_second_chance(kernel, || guard_once(kernel, program, words)).unwrap()
 }
@@ -160,8 +165,9 @@ fn guard_once(kernel: &str, program: &Path, words: &[&str]) -> Result<Value, Gue
         assert_eq!(run["events"]["watching"]["lost"], 0, "{run}");
         Ok::<Value, GuestError>(run["events"].clone())
     };
-    // Interrupts of its timer, reschedules and calls are those that the kernel counted, one by one. One that is under
-    // way when the file is read may be missing: then it is read once more.
+    // Interrupts of its timer, reschedules and calls are those that the kernel counted, one by one.
+    // An interrupt that is under way when the file is read may be missing: then the file is read
+    // once more.
     let agrees = |events: &Value| {
         let held = events["counted_interrupts"].as_array().unwrap().iter();
         held.clone().all(|held| held["cpu"] == 1 && held["agrees"] == true)
@@ -177,8 +183,8 @@ fn guard_once(kernel: &str, program: &Path, words: &[&str]) -> Result<Value, Gue
     panic!("{kernel}: {seen:?}");
 }
 
-/// An isolated CPU that may do without a tick: who disturbs it is named, and how often is known: each round (and each of 8
-/// before) one table synchronisation and two flushes.
+/// On an isolated CPU that may stop its tick, each disturbance is named, and its number is known:
+/// each round (and each of 8 before) makes one table synchronisation and two flushes.
 #[test]
 fn an_isolated_cpu_is_disturbed_by_what_the_workload_does_to_it() {
     let _turn = turn();
@@ -198,8 +204,8 @@ fn an_isolated_cpu_is_disturbed_by_what_the_workload_does_to_it() {
         let disturbed = guard(kernel, &program, &["collapse", "--rounds", "20"]);
         let all = disturbed["disturbances"].as_array().unwrap();
         let synced = all.iter().filter(|row| row["cause"] == "table-sync");
-        // Now and then khugepaged is first: its scan falls between MADV_HUGEPAGE and MADV_COLLAPSE. Or it collapses something
-        // between rounds, beside the workload's own.
+        // Sometimes khugepaged is first: its scan falls between MADV_HUGEPAGE and MADV_COLLAPSE. Or
+        // it collapses something between rounds, beside the workload's own collapses.
         let by_khugepaged =
             synced.clone().filter(|row| row["from"]["kernel_thread"] == true).count() as u64;
         let total = of(&disturbed, "table-sync");
@@ -215,8 +221,8 @@ fn an_isolated_cpu_is_disturbed_by_what_the_workload_does_to_it() {
     }
 }
 
-/// Exceptions and flushes are no tracepoints there: faults are counted, minor and major, and have
-/// no class.
+/// Exceptions and flushes have no tracepoints on arm64. Faults are counted, minor and major, and
+/// have no class.
 #[test]
 fn on_arm64_the_faults_are_counted_and_the_rest_is_told_to_be_missing() {
     let _turn = turn();

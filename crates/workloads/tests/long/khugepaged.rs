@@ -1,4 +1,4 @@
-//! What khugepaged makes huge pages of on other kernels, and what the model says it makes.
+//! What khugepaged makes huge pages of on other kernels, against what the model says.
 use super::program::{execute, kernels_of, program};
 use crate::common;
 use needless_guest::{Arch, GuestOptions};

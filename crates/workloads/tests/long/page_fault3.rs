@@ -1,4 +1,5 @@
-//! page_fault3 in two tasks on other kernels: whether a fault is minor or major is the kernel's, as the model says.
+//! page_fault3 in two tasks on other kernels: the kernel makes each fault minor or major, as the
+//! model says.
 use super::program::{execute, kernels_of, program};
 use crate::common;
 use needless_guest::{Arch, GuestOptions};

@@ -1,11 +1,11 @@
-//! The program that runs in a guest, and in which.
+//! The program that runs in a guest, and the guests that it runs in.
 use needless_guest::{Arch, Executed, Guest, GuestError, GuestFile, GuestOptions, kernels};
 use needless_model::program::MachineNeeds;
 use needless_testing::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A static `needless-workload`; `None`, and the test is skipped, if it cannot be had.
+/// A static `needless-workload`. `None` if it cannot be built; the test is then skipped.
 pub(super) fn program(arch: Arch) -> Option<PathBuf> {
     let target = match arch {
         Arch::X86_64 => "x86_64-unknown-linux-gnu",
@@ -28,7 +28,7 @@ pub(super) fn program(arch: Arch) -> Option<PathBuf> {
     Some(folder.join(target).join("debug/needless-workload"))
 }
 
-/// The kernels asked for, of an architecture (`NEEDLESS_KERNELS`), or the usual ones.
+/// The kernels of an architecture that the user asked for (`NEEDLESS_KERNELS`), or the usual ones.
 pub(super) fn kernels_of(arch: Arch, usual: &str) -> Vec<String> {
     let asked = std::env::var("NEEDLESS_KERNELS").unwrap_or_else(|_| usual.to_owned());
     let kernels = asked.split_whitespace();
@@ -36,8 +36,9 @@ pub(super) fn kernels_of(arch: Arch, usual: &str) -> Vec<String> {
     kernels.map(str::to_owned).collect()
 }
 
-/// What comes of it in a guest. One that ends has a second chance, as in a batch: QEMU 7.2 was seen to bring some down (a
-/// CMPXCHG16B of the kernel after which RFLAGS held a pointer's low bits; an int3 where the kernel was patching its text).
+/// The result of a run in a guest. A guest that ends has a second chance, as in a batch: QEMU 7.2
+/// was seen to bring some down (a CMPXCHG16B of the kernel after which RFLAGS held a pointer's low
+/// bits; an int3 where the kernel was patching its text).
 pub(super) fn with_second_chance<T>(
     kernel: &str,
     run: impl Fn() -> Result<T, GuestError>,
@@ -51,7 +52,7 @@ pub(super) fn with_second_chance<T>(
     }
 }
 
-/// What the program does with these words in a guest of its own.
+/// Runs the program with these words in a guest of its own.
 pub(super) fn execute(
     kernel: &str,
     program: &Path,

@@ -1,5 +1,5 @@
-//! Stale reads on booted kernels, and none in the control (docs/findings/stale-read.md). `make stale-read`
-//! prints the figures; there `KERNELS` and `ROUNDS` say of what.
+//! Stale reads on booted kernels, and none in the control (docs/findings/stale-read.md). `make
+//! stale-read` prints the figures; its `KERNELS` and `ROUNDS` select kernels and numbers of rounds.
 use super::program::{kernels_of, program, with_second_chance};
 use needless_guest::{Arch, Guest, GuestError, GuestFile, GuestOptions, kernels};
 use needless_model::program::{MachineNeeds, SwapKind, SwapNeed};
@@ -7,7 +7,8 @@ use needless_testing::{skip, turn};
 use serde::Deserialize;
 use std::path::Path;
 
-/// What is judged of what `needless-workload stale-read --json` prints for rounds of one kind.
+/// The figures of `needless-workload stale-read --json`, for rounds of one kind, that the tests
+/// check.
 #[derive(Debug, Deserialize)]
 struct Outcome {
     control: bool,
@@ -18,23 +19,24 @@ struct Outcome {
     stale_afterwards: u64,
 }
 
-/// Runs of which one has to show it: where the window is short (6.12 and later), a round in twenty does, and on a loaded machine
-/// the emulator may let no store of a run fall into it.
+/// The number of runs, of which one has to show a stale read. Where the window is short (6.12 and
+/// later), one round in twenty does. On a loaded machine the emulator may let no store of a run
+/// fall into the window.
 const TRIES: u32 = 5;
 
-/// How many rounds of each kind.
+/// The number of rounds of each kind.
 fn rounds() -> u32 {
     std::env::var("NEEDLESS_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap())
 }
 
-/// A guest with the program. With two CPUs the emulator needs two processors.
+/// A guest with the program. It has two CPUs, for which the emulator needs two processors.
 fn boot(kernel: &str, program: &Path) -> Guest {
     let file = GuestFile { name: "needless-workload".to_owned(), source: program.to_owned() };
     let options = GuestOptions { files: vec![file], cpus: 2, ..GuestOptions::default() };
     Guest::boot(&kernels::ready(kernel).unwrap(), &options).unwrap()
 }
 
-/// What a run prints, of each kind of rounds.
+/// Runs the program. Returns what it prints for each kind of rounds.
 fn run(
     guest: &mut Guest,
     kernel: &str,
@@ -52,13 +54,14 @@ fn run(
         .unwrap_or_else(|_| panic!("{kernel}: {} {errors}", done.status)))
 }
 
-/// Rounds with clean pages, and the control's.
+/// The rounds with clean pages, and those of the control.
 fn stale_read(kernel: &str, program: &Path) -> [Outcome; 2] {
     let once = || run(&mut boot(kernel, program), kernel, rounds(), &[]);
     with_second_chance(kernel, once).unwrap().try_into().unwrap()
 }
 
-/// Nothing stale in the control; whether that says something: not without a store.
+/// Checks that the control has no stale read. Returns whether that says anything: not without a
+/// store.
 fn controlled(kernel: &str, control: &Outcome) -> bool {
     assert!(control.control, "{kernel}: no control: {control:?}");
     assert_eq!((control.stale_reads, control.stale_afterwards), (0, 0), "{kernel}");
@@ -83,8 +86,9 @@ fn a_put_off_flush_lets_a_reader_see_what_was_replaced() {
     }
 }
 
-/// There the processor broadcasts the invalidation while the page table is locked; at most the wait for its end is put off
-/// (arch/arm64/include/asm/tlbflush.h: arch_tlbbatch_add_pending, 6.12). An emulated one is done at once.
+/// On arm64 the processor broadcasts the invalidation while the page table is locked. At most the
+/// wait for its end is deferred (arch/arm64/include/asm/tlbflush.h: arch_tlbbatch_add_pending,
+/// 6.12). An emulated invalidation is done at once.
 #[test]
 fn on_arm64_the_invalidation_is_not_put_off() {
     let _turn = turn();
@@ -99,7 +103,8 @@ fn on_arm64_the_invalidation_is_not_put_off() {
     }
 }
 
-/// patches/6.12/removed-after.patch: none, in a hundred times as many rounds as it took the stock kernel to show some.
+/// With patches/6.12/removed-after.patch there is no stale read, in a hundred times as many rounds
+/// as the stock kernel needed to show some.
 #[test]
 fn folios_that_leave_the_cache_after_the_flush_are_never_read_stale() {
     const STOCK: &str = "6.12";

@@ -1,7 +1,8 @@
-//! TLB flushes on arm64: `TLBI` instructions, which all CPUs obey in their own time, and the `DSB` that waits for them.
+//! TLB flushes on arm64: `TLBI` instructions, which all CPUs obey in their own time, and the `DSB`
+//! that waits for them.
 //!
-//! No CPU is interrupted, and nobody asks which CPUs have the address space. Before invalidations a `DSB` lets walks see
-//! what was changed.
+//! No CPU is interrupted, and the kernel does not track which CPUs have the address space. A `DSB`
+//! before the invalidations makes the changes visible to walks.
 //!
 //! Source: arch/arm64/include/asm/tlbflush.h, tlb.h of 5.10, 6.1, 6.12, 7.2 and 7.3.
 
@@ -14,16 +15,16 @@ use crate::kernel::flush::FlushRequest;
 use crate::kernel::flush_verdict::{judge, left_out, scope};
 use crate::machine::cpuset::CpuSet;
 use crate::machine::tlb::{FlushScope, Tlbs};
-use crate::machine::unmap_batch::Batch;
+use crate::machine::unmap_batch::{Batch, Invalidated};
 use crate::machine::world::{Ghost, Mode, World};
 use crate::policy::{Arm64Limit, Arm64Ranges, Arm64Whole};
 use crate::site::Site;
 
-/// Most pages that are invalidated by ranges, as a power of two (`MAX_TLBI_RANGE_PAGES`).
+/// The largest number of pages that ranges invalidate, as a power of two (`MAX_TLBI_RANGE_PAGES`).
 const RANGE_ORDER: u32 = 21;
-/// Where a range may begin if addresses have 52 bits, in pages (64 KiB).
+/// The alignment of a range's start if addresses have 52 bits, in pages (64 KiB).
 const WIDE_BORDER: u64 = 16;
-/// Sizes of ranges: `number << (5 * scale + 1)` pages, the number up to 32.
+/// The number of scales. A range has `number << (5 * scale + 1)` pages, with a number up to 32.
 const SCALES: u32 = 4;
 
 /// Invalidates part or all of an address space on every CPU, and waits.
@@ -40,7 +41,8 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     }
 }
 
-/// The same without waiting (`flush_tlb_page_nosync`): who has an old accessed bit cached does no harm.
+/// Invalidates without waiting (`flush_tlb_page_nosync`): a CPU that still holds an old accessed
+/// bit does no harm.
 pub fn flush_tlb_page_nosync(env: &mut impl Env, request: FlushRequest) {
     if let Some(what) = invalidate(env, &request) {
         let mm = request.mm;
@@ -70,7 +72,8 @@ pub fn flush_tlb_page_local(env: &mut impl Env, request: FlushRequest) {
     });
 }
 
-/// The PTE of a page that reclaim unmaps was cleared: it is invalidated, and waited for with the batch.
+/// Invalidates a page that reclaim unmaps, after its PTE was cleared. The batch waits for that
+/// later.
 pub fn arch_tlbbatch_add_pending(
     env: &mut impl Env,
     batch: Batch,
@@ -82,11 +85,12 @@ pub fn arch_tlbbatch_add_pending(
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
         let batch = w.unmap_batch_mut(batch, at.thread);
         batch.pages.extend(issued.then_some((mm, page)));
+        batch.issuer = Some(at.cpu);
         batch.put_off(writable);
     });
 }
 
-/// Waits for what a batch invalidated. Until here CPUs may not have obeyed.
+/// Waits for the invalidations of a batch. Before this, CPUs may not have obeyed.
 pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, pages: &[(MmId, Vpn)]) {
     for &(mm, page) in pages {
         let holders = env.step(Site::ArchTlbbatchFlush, |w, _| holders(w, mm));
@@ -98,7 +102,20 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, pages: &[(MmId, Vpn)]
     env.step(site, |w, at| dsb(w, at, Dsb::Ish, 1));
 }
 
-/// Issues the invalidations of a flush and says what they cover; `None`: the flush is left out.
+/// Waits for what this CPU has issued (`arch_flush_tlb_batched_pending` before 6.12.35 and 6.16). A
+/// DSB completes the TLBIs of the CPU that executes it, and no others (Arm ARM, D8.17, "Completion
+/// of TLB maintenance").
+pub fn wait_for_own(env: &mut impl Env, site: Site) {
+    let own = env.step(site, |w, at| {
+        let batches = w.tasks.iter().map(|task| &task.unmap_batch);
+        let own = batches.filter(|batch| batch.issuer == Some(at.cpu));
+        own.flat_map(|batch| batch.pages.iter().copied()).collect::<Invalidated>()
+    });
+    arch_tlbbatch_flush(env, site, &own);
+}
+
+/// Issues the invalidations of a flush. Returns their scope, and whether they also invalidate
+/// entries of upper tables. `None`: the flush is left out.
 fn invalidate(env: &mut impl Env, request: &FlushRequest) -> Option<(FlushScope, bool)> {
     let (arch, order) = (*env.arch(), env.policies().arm64_ranges);
     let limit = env.policies().arm64_limit;
@@ -116,7 +133,7 @@ fn invalidate(env: &mut impl Env, request: &FlushRequest) -> Option<(FlushScope,
     })
 }
 
-/// One CPU obeys; `tables`: what leads to the pages goes, too.
+/// Makes one CPU obey. `tables`: entries of the tables above the pages go as well.
 fn obey<M: Mode>(w: &mut World<M>, cpu: CpuId, mm: MmId, (scope, tables): (FlushScope, bool)) {
     let asid = mm.index();
     w.tlbs.flush(cpu, asid, scope, &w.mms[mm.index()]);
@@ -125,7 +142,8 @@ fn obey<M: Mode>(w: &mut World<M>, cpu: CpuId, mm: MmId, (scope, tables): (Flush
     }
 }
 
-/// The CPUs that have ever loaded the address space; others can have nothing of it.
+/// The CPUs that have ever loaded the address space. Other CPUs cannot hold any of its
+/// translations.
 fn holders<M: Mode>(w: &World<M>, mm: MmId) -> CpuSet {
     let mut all = CpuSet::default();
     let has = |cpu: &CpuId| w.cpus[cpu.index()].slots[mm.index()].mm == Some(mm);
@@ -141,7 +159,7 @@ fn invalidation(arch: &Arch) -> Invalidation {
     }
 }
 
-/// Whether the address space is invalidated instead.
+/// Whether the range is too large, so that the whole address space is invalidated instead.
 fn is_too_much(
     arch: &Arch,
     (order, limit): (Arm64Ranges, Arm64Limit),
@@ -162,14 +180,15 @@ fn is_too_much(
     }
 }
 
-/// The range in whole strides.
+/// The range, extended to whole strides.
 fn whole_strides(request: &FlushRequest, range: PageRange) -> PageRange {
     let stride = 1 << request.stride_shift;
     let (start, end) = (range.start.0 / stride * stride, range.end.0.next_multiple_of(stride));
     PageRange { start: Vpn(start), end: Vpn(end) }
 }
 
-/// What a flush executes. Where tables were freed, or may have been, what leads to the pages goes, too.
+/// The instructions that a flush executes. If tables were freed, or may have been, the instructions
+/// also invalidate entries of upper tables.
 fn instructions(
     arch: &Arch,
     order: Arm64Ranges,
@@ -199,8 +218,8 @@ const fn times(invalidations: u32, how: Invalidation) -> u32 {
     if how.twice { 2 * invalidations } else { invalidations }
 }
 
-/// How many invalidations of one address and of a range so many pages take: an odd page first, then from small to large
-/// ranges, each a number of times the pages of its scale.
+/// The number of invalidations of single addresses and of ranges: an odd page first, then ranges
+/// from small to large. Each range is a multiple of its scale's pages.
 fn ascending(how: Invalidation, range: PageRange, stride_shift: u32) -> (u32, u32) {
     let pages = range.pages();
     if !how.ranges {
@@ -211,8 +230,8 @@ fn ascending(how: Invalidation, range: PageRange, stride_shift: u32) -> (u32, u3
     (odd, (0..SCALES).filter(part).count() as u32)
 }
 
-/// The same from large to small ranges, with what is left of an odd number last, and one by one what lies before a border at
-/// which a range may begin.
+/// The numbers for ranges from large to small, with the rest of an odd number last. Pages before a
+/// border at which a range may begin are invalidated one by one.
 fn descending(how: Invalidation, range: PageRange, stride_shift: u32) -> (u32, u32) {
     let (mut at, mut scale) = (range.start.0, SCALES);
     let (mut single, mut ranged) = (0, 0);
@@ -252,17 +271,17 @@ mod tests {
             (66, (0, 2)),
             (512, (0, 1)),
             (1023, (1, 2)),
-            // 2112 is 1 << 11 and 1 << 6; no more than 32 of a scale.
+            // 2112 is 1 << 11 and 1 << 6; a scale covers at most 32 of its units.
             (2112, (0, 2)),
         ] {
             assert_eq!(ascending(how(true, false), range(5, pages), 0), both, "{pages}");
             assert_eq!(descending(how(true, false), range(5, pages), 0), both, "{pages}");
             assert_eq!(descending(how(true, true), range(16, pages), 0), both, "{pages}");
         }
-        // Up to the border of 16 pages, and from there.
+        // Page by page up to the border of 16 pages, and ranges from there.
         assert_eq!(descending(how(true, true), range(14, 2), 0), (2, 0));
         assert_eq!(descending(how(true, true), range(14, 34), 0), (2, 1));
-        // Behind a range of 62 pages there is no border.
+        // There is no border behind a range of 62 pages.
         assert_eq!(descending(how(true, true), range(16, 63), 0), (1, 1));
         assert_eq!(ascending(how(false, false), range(5, 64), 0), (64, 0));
         assert_eq!(descending(how(false, false), range(512, 1024), 9), (2, 0));

@@ -1,4 +1,5 @@
-//! A CPU of arm64 changes address space: nothing is flushed, because each address space has an identifier of its own.
+//! Address space switch of an arm64 CPU. It flushes nothing, because each address space has an
+//! identifier of its own.
 
 use crate::addr::{CpuId, MmId};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
@@ -7,8 +8,8 @@ use crate::machine::world::{At, Mode, World};
 
 /// Loads `next` on `cpu`. Part of a step: it runs with interrupts off.
 ///
-/// Source: arch/arm64/include/asm/mmu_context.h:__switch_mm, arch/arm64/mm/context.c:check_and_switch_context (5.10 to
-/// 7.3).
+/// Source: arch/arm64/include/asm/mmu_context.h:__switch_mm,
+/// arch/arm64/mm/context.c:check_and_switch_context (5.10 to 7.3).
 pub fn switch_mm<M: Mode>(w: &mut World<M>, _: At, cpu: CpuId, next: MmId) {
     let c = &mut w.cpus[cpu.index()];
     c.lazy = false;
@@ -23,12 +24,13 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, _: At, cpu: CpuId, next: MmId) {
     w.tlbs.unload(cpu, left, w.mms[prev.index()].unloads);
     match known {
         true => w.tlbs.load(cpu, asid, next, &w.mms[next.index()]),
-        // Whoever had the identifier before has ended, and it comes back only after all were flushed.
+        // The previous owner of the identifier has ended. An identifier is reused only after all
+        // CPUs were flushed.
         false => w.tlbs.assign(cpu, asid, next, &w.mms[next.index()]),
     }
 }
 
-/// `cpu` goes idle (or to a kernel thread) and keeps its address space loaded.
+/// Makes `cpu` idle (or run a kernel thread), with its address space still loaded.
 ///
 /// Source: arch/arm64/include/asm/mmu_context.h:enter_lazy_tlb (5.10 to 7.3).
 pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {

@@ -1,4 +1,5 @@
-//! A fault on a page whose PTE allows the access: spurious, or there to set the accessed or the dirty bit.
+//! A fault on a page whose PTE already allows the access. The fault is spurious, or it sets the
+//! accessed or the dirty bit.
 
 use super::outcome::{Attempt, Fault, Served};
 use crate::arch::{AccessedDirty, Flushes};
@@ -10,15 +11,18 @@ use crate::policy::{DirtyRetry, Mutant, Policies, RetryFault};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Whether the fault has `FAULT_FLAG_TRIED`.
+/// Whether the fault has `FAULT_FLAG_TRIED`. Two mutants keep the flag set on every fault.
 pub fn counts_as_tried(env: &impl Env, fault: Fault) -> bool {
     let kept = matches!(env.policies().mutant, Mutant::TriedSticky | Mutant::TriedFirstKept);
     fault.attempt == Attempt::Tried || kept
 }
 
-/// The PTE, `seen` before it was locked, allows the access already. A store marks it accessed and dirty, a
-/// load accessed where the processor does not; who has to know is told. A second try may have found its own work: then nobody is told
-/// of what was there already, and by the proposal of July 2020 (`retry-fault`) nothing is marked either.
+/// Serves a fault whose PTE already allows the access. `seen` is the PTE before its table was
+/// locked. A store marks the PTE accessed and dirty. A load marks it accessed where the processor
+/// does not. A store then flushes where the architecture has a rule for that. A second try may find
+/// the work of the first. It then flushes nothing for bits that were already set, except where
+/// `dirty-retry` is `retry-flush`. By the proposal of July 2020 (`retry-fault`) it sets no bits
+/// either.
 ///
 /// Source: mm/memory.c:handle_pte_fault (5.10 to 7.3); arch/x86/mm/pgtable.c:ptep_set_access_flags,
 /// arch/arm64/mm/fault.c:ptep_set_access_flags (a flush for a store only).
@@ -59,9 +63,11 @@ pub fn set_access_flags(env: &mut impl Env, fault: Fault, seen: PresentPte) -> S
     if changed { Served::access_flag() } else { Served::spurious() }
 }
 
-/// The entry as a try marks it; `None`: the try ends before it sets the entry. `second`: the rule of a second try.
+/// Returns the entry with the bits that this try sets, or `None` if the try ends before it sets the
+/// entry. `second` is the rule for a second try.
 ///
-/// The three places at which a second try could end differ only in the copy of the entry that nobody else sees.
+/// The three places at which a second try could end differ only in the try's own copy of the entry,
+/// which nobody else sees.
 fn marked(seen: PresentPte, write: bool, second: Option<RetryFault>) -> Option<PresentPte> {
     let mut entry = seen;
     if second == Some(RetryFault::SkipBeforeDirty) {
@@ -74,6 +80,6 @@ fn marked(seen: PresentPte, write: bool, second: Option<RetryFault>) -> Option<P
         return None;
     }
     entry = entry.with(PteFlags::ACCESSED, true);
-    // The RFC leaves out what sets the entry.
+    // The RFC leaves out only the step that sets the entry.
     (second != Some(RetryFault::SkipUpdate)).then_some(entry)
 }

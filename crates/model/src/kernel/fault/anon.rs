@@ -1,4 +1,4 @@
-//! First touch of anonymous memory: `do_anonymous_page`.
+//! The first touch of anonymous memory: `do_anonymous_page`.
 
 use super::new_page::{allocate_zeroed, allocate_zeroed_folio, map_new_page, new_pte, zeroed};
 use super::outcome::{Attempt, Fault, Served, Unserved};
@@ -20,8 +20,9 @@ use crate::pte::{Marker, PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::userfaultfd::Told;
 
-/// A read maps the zero page; a write gets a zeroed frame. `seen`: nothing, or the marker of what userfaultfd protects: the page is mapped
-/// protected then, and a store to it faults again.
+/// Maps the zero page for a read and a zeroed frame for a write. `seen` is empty, or the marker of
+/// a page that userfaultfd write-protects. In the second case the new PTE is write-protected as
+/// well, and a store to the page faults again.
 ///
 /// Source: mm/memory.c:do_anonymous_page (5.10 to 7.3; 6.4 and later: vmf_orig_pte_uffd_wp).
 pub fn do_anonymous_page(
@@ -32,14 +33,14 @@ pub fn do_anonymous_page(
 ) -> Result<Served, Unserved> {
     let Fault { mm, page, write, .. } = fault;
     let uffd_wp = seen == Pte::Marker(Marker::UffdWp);
-    // 1. The page table, and what the first page of a mapping's own is found by.
+    // 1. The page table and, for a write, the `anon_vma` by which rmap finds the page.
     env.step(Site::DoAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 1))
         .ok_or(Unserved::OutOfMemory)?;
     if write {
         vmf_anon_prepare(env, fault, vma)?;
     }
 
-    // 2. A read: the zero page.
+    // 2. A read maps the zero page.
     if !write {
         let zero_page = |_: &World<_>| false;
         let mapped = lock_and_map(env, Site::DoAnonymousPage, mm, page, zero_page, |w, at| {
@@ -61,7 +62,7 @@ pub fn do_anonymous_page(
         };
     }
 
-    // 3. A write: a large folio, if there is to be one.
+    // 3. A write maps a large folio, if the settings and the page table allow one.
     if env.config().huge_pages
         && !env.config().mthp.is_off()
         && let Some(served) = map_anon_folio(env, fault, vma)
@@ -69,7 +70,7 @@ pub fn do_anonymous_page(
         return Ok(served);
     }
 
-    // 4. Else a zeroed frame, unless somebody was faster or the table is gone.
+    // 4. Otherwise it maps a zeroed frame, unless another thread was faster or the table is gone.
     let frame = with_frames(env, Site::DoAnonymousPage, zeroed(mm, page), |w, at, door| {
         allocate_zeroed(w, at, page, &door)
     });
@@ -107,12 +108,14 @@ pub fn do_anonymous_page(
     }
 }
 
-/// Maps as large a folio as the mapping is to have and nothing is in the way of; `None`: it is to be a page.
+/// Maps the largest folio that the settings allow and whose PTEs are all empty. `None` if there is
+/// no such folio: the fault then maps a single page.
 ///
-/// Source: mm/memory.c:alloc_anon_folio (6.12, 7.2), do_anonymous_page (6.12), map_anon_folio_pte_nopf (7.2).
+/// Source: mm/memory.c:alloc_anon_folio (6.12, 7.2), do_anonymous_page (6.12),
+/// map_anon_folio_pte_nopf (7.2).
 fn map_anon_folio(env: &mut impl Env, fault: Fault, vma: &Vma) -> Option<Served> {
     let (site, mm) = (Site::DoAnonymousPage, fault.mm);
-    // Looked at without the lock.
+    // The PTEs are read without the table's lock.
     let request = zeroed(mm, fault.page).of_order(env.arch().order(2));
     let (span, folio) = with_frames(env, site, request, |w, at, door| {
         let spans = suitable(w, vma, fault.page);
@@ -144,8 +147,9 @@ fn map_anon_folio(env: &mut impl Env, fault: Fault, vma: &Vma) -> Option<Served>
     Some(Served::spurious())
 }
 
-/// Where large folios around the page would lie, the largest first, that the mapping may have: all of one lies in it. Where userfaultfd watches
-/// each page is looked at by itself.
+/// Returns the ranges that a large folio around the page could cover, the largest first. The
+/// settings must allow the folio's order, and the mapping must contain all of the range. There are
+/// none where userfaultfd watches the mapping, because it handles each page by itself.
 ///
 /// Source: include/linux/huge_mm.h:thp_vma_allowable_orders, thp_vma_suitable_orders (6.12, 7.2).
 fn suitable<M: Mode>(w: &World<M>, vma: &Vma, page: Vpn) -> impl Iterator<Item = Span> + use<M> {
@@ -155,12 +159,12 @@ fn suitable<M: Mode>(w: &World<M>, vma: &Vma, page: Vpn) -> impl Iterator<Item =
     spans.filter(move |span| !vma.uffd.armed() && span.range().intersect(vma.range) == span.range())
 }
 
-/// Whether nothing is in place of any of the pages (`pte_range_none`).
+/// Whether all PTEs of the range are empty (`pte_range_none`).
 fn is_empty<M: Mode>(w: &World<M>, mm: MmId, span: Span) -> bool {
     span.range().iter().all(|page| w.pte(mm, page).is_none())
 }
 
-/// Accounts a fresh folio as mapped here page by page, each exclusively, sends it to the LRU, and maps it.
+/// Maps a fresh folio with one PTE for each page, each of them exclusive, and sends it to the LRU.
 fn map_new_folio<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -183,8 +187,9 @@ fn map_new_folio<M: Mode>(
     folio_add_lru_vma(w, at.site(Site::FolioAddLru), folio, false);
 }
 
-/// Gives the mapping an `anon_vma` if it has none. Who has the mapping's lock only tries `mmap_lock`, which that
-/// takes: to wait for it might be to wait for who waits for the mapping.
+/// Gives the mapping an `anon_vma` if it has none, which needs `mmap_lock`. A fault that holds the
+/// mapping's lock only tries `mmap_lock`: its holder may be waiting for the mapping's lock, so
+/// waiting here could be a deadlock.
 ///
 /// Source: mm/memory.c:__vmf_anon_prepare (6.12 to 7.3), mm/rmap.c:anon_vma_prepare (5.10, 6.1).
 pub fn vmf_anon_prepare(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<(), Unserved> {
@@ -203,12 +208,12 @@ pub fn vmf_anon_prepare(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<(
     Ok(())
 }
 
-/// Whether nobody was faster.
+/// Whether the PTE is still the one that was seen.
 fn may_map<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, seen: Pte) -> bool {
     w.policies.mutant == Mutant::TouchUnchecked || w.pte(mm, page) == seen
 }
 
-/// The zero page's entry.
+/// The PTE that maps the zero page.
 pub fn zero_page_pte(policies: &Policies) -> PresentPte {
     let young = policies.demand_young == DemandYoung::Set;
     PresentPte::new(ZERO_PAGE).with(PteFlags::ACCESSED, young).with(PteFlags::SPECIAL, true)

@@ -1,6 +1,6 @@
-//! A write to a read-only page that is private: reuse it or copy it (`do_wp_page`, `wp_page_copy`).
+//! A write to a read-only private page: reuse the page or copy it (`do_wp_page`, `wp_page_copy`).
 //!
-//! A file's page is always copied: it stays the file's.
+//! A page of a file is always copied, because it belongs to the file.
 //!
 //! Reuse costs nothing but the fault. A copy costs the copy and one flush, because other CPUs may
 //! still read the old page. Copying while nobody else can see the old page is never wrong, only
@@ -34,16 +34,16 @@ use crate::site::Site;
 use crate::userfaultfd::Told;
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// What the reuse rule says.
+/// What the reuse rule decides.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Decision {
-    /// The PTE is another one by now.
+    /// The PTE has changed since it was read.
     Raced,
-    /// userfaultfd is asked first.
+    /// The store must be reported to userfaultfd first.
     Asks,
     Reuse,
     Copy,
-    /// An LRU batch may hold the extra reference: drain this CPU's and look again.
+    /// An LRU batch may hold the extra reference: drain this CPU's batch and look again.
     DrainFirst,
 }
 
@@ -53,8 +53,8 @@ impl Learnt for Decision {
     }
 }
 
-/// Serves a write to a page whose PTE is `old` and read-only, or makes the page the process's own without a write
-/// (`FAULT_FLAG_UNSHARE`, 6.0 and later).
+/// Serves a write to a page whose PTE is `old` and read-only. With `FAULT_FLAG_UNSHARE` (6.0 and
+/// later) it makes the page the process's own without a write.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (5.10, 6.1, 6.12, 7.3).
 pub fn do_wp_page(
@@ -100,7 +100,7 @@ pub fn do_wp_page(
         decision =
             env.step(Site::DoWpPage, |w, _| decide(w, mm, old.pfn, w.frames.get(old.pfn), true));
     }
-    // The folio lock is only tried: whoever holds it may be looking at the counts.
+    // The folio's lock is only tried: its holder may be looking at the counts.
     if decision == Decision::Reuse && env.try_lock(Site::FolioTryLock, Lock::Folio(folio)) {
         flush_before_reuse(env, mm);
         env.step(Site::WpPageReuse, |w, at| wp_page_reuse(w, at, fault, vma, old));
@@ -112,7 +112,7 @@ pub fn do_wp_page(
         decision = Decision::Copy;
     }
     let copies = matches!(decision, Decision::Copy | Decision::DrainFirst);
-    // Once the lock is given back, only a reference keeps the old page.
+    // Once the table's lock is given back, only a reference keeps the old page.
     if copies && env.policies().mutant != Mutant::CopyUnreferenced {
         env.step(Site::DoWpPage, |w, at| w.get_frame(at, old.pfn));
     }
@@ -122,7 +122,7 @@ pub fn do_wp_page(
         Decision::Asks => Err(handle_userfault(env, fault, Told::Protected)),
         Decision::Reuse => Ok(Served::judged(FaultClass::Reuse, verdict)),
         Decision::Copy | Decision::DrainFirst => {
-            // A mapping of a file may have no page of its own yet.
+            // A private mapping of a file may have no `anon_vma` yet.
             if vma.file.is_some()
                 && let Err(unserved) = vmf_anon_prepare(env, fault, vma)
             {
@@ -137,7 +137,8 @@ pub fn do_wp_page(
     }
 }
 
-/// The reuse rule. Everything it reads is stable under the page-table lock but the references.
+/// Applies the reuse rule. Everything that it reads is stable under the page-table lock, except the
+/// reference count.
 #[inline(always)]
 fn decide<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn, frame: Frame, drained: bool) -> Decision {
     let swap_cache = u32::from(frame.flags.has(FrameFlags::SWAP_CACHE));
@@ -168,7 +169,10 @@ fn decide<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn, frame: Frame, drained: bool
     }
 }
 
-/// Source: mm/memory.c:__wp_can_reuse_large_anon_folio (6.18, 7.3): the last mapping of a folio is left, so that the folio can go.
+/// Whether a page of a large folio may be reused. A page that is the folio's last mapped one is
+/// copied, so that the folio can be freed.
+///
+/// Source: mm/memory.c:__wp_can_reuse_large_anon_folio (6.18, 7.3).
 fn may_reuse_large<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn) -> bool {
     let frame = w.frames.get(pfn);
     let maps = w.frames.folio_maps(pfn);
@@ -179,12 +183,13 @@ fn may_reuse_large<M: Mode>(w: &World<M>, mm: MmId, pfn: Pfn) -> bool {
         && maps == frame.refs
 }
 
-/// Makes the page writable where it is, or the process's own only, if no more is asked for. A CPU with the old, read-only entry faults once and walks again:
-/// x86 needs no flush. A page that is marked exclusive keeps its place in the swap cache.
+/// Makes the page writable in place, or with `FAULT_FLAG_UNSHARE` only makes it the process's own.
+/// A CPU with the old, read-only entry faults once and walks again, so x86 needs no flush. A page
+/// that is marked exclusive keeps its place in the swap cache.
 ///
 /// Source: mm/memory.c:do_wp_page, wp_can_reuse_anon_folio (6.1, 6.12, 7.3).
 fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old: PresentPte) {
-    // One page of a large folio that others have, too, leaves it where it is.
+    // Reusing one page of a large folio that others may map leaves the folio's object as it is.
     let flags = w.frames.flags(old.pfn);
     let alone = !flags.has(FrameFlags::EXCLUSIVE) && w.policies.large_reuse == LargeReuse::Alone;
     let moves = !flags.has(FrameFlags::LARGE) || alone;
@@ -193,8 +198,9 @@ fn wp_page_reuse<M: Mode>(w: &mut World<M>, at: At, fault: Fault, vma: &Vma, old
     }
 }
 
-/// The page that `old` maps, or the huge page, is the process's own from here on, and of what `place` says (folio_move_anon_rmap). The entry
-/// that is to map it, if more is asked for.
+/// Makes the page, or the huge page, that `old` maps the process's own, and moves it to the object
+/// and index in `place` (`folio_move_anon_rmap`). Returns the entry that is to map it, or `None` if
+/// the fault only unshares.
 pub(in crate::kernel) fn reuse<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -222,8 +228,7 @@ pub(in crate::kernel) fn reuse<M: Mode>(
     (!fault.unshare).then_some(pte)
 }
 
-/// Copies the page, to which the caller has a reference that this drops (or takes a zeroed frame in place
-/// of the zero page).
+/// Copies the page and drops the caller's reference to it. A zeroed frame replaces the zero page.
 ///
 /// Source: mm/memory.c:wp_page_copy (5.10 to 7.3).
 fn wp_page_copy(
@@ -246,7 +251,7 @@ fn wp_page_copy(
     });
     let (new, copy) = new.ok_or(Unserved::OutOfMemory)?;
 
-    // 2. Under the lock: take the old translation away everywhere, then show the new one.
+    // 2. Under the lock, take the old translation away everywhere, then install the new one.
     let locked = pte_offset_map_lock(env, Site::PtepClearFlush, mm, page, |w, at| {
         let looks = w.policies.mutant != Mutant::CopyUnchecked;
         let current = !looks || w.pte(mm, page) == Pte::Present(old);
@@ -269,7 +274,7 @@ fn wp_page_copy(
             let stores = !fault.unshare;
             let pte = new_pte(w, new, stores && !fault.forced, stores);
             let soft_dirty = if stores { pte.soft_dirty() } else { old.soft_dirty() };
-            // What is only made the process's own stays protected by userfaultfd.
+            // A page that is only unshared stays write-protected by userfaultfd.
             let pte = pte.with(PteFlags::UFFD_WP, !stores && old.uffd_wp());
             w.set_pte(at, mm, page, Pte::Present(pte.with(PteFlags::SOFT_DIRTY, soft_dirty)));
             if w.is_of_file(old.pfn) {
@@ -289,7 +294,7 @@ fn wp_page_copy(
         left_locked(env, fault, old.pfn);
     }
 
-    // 3. The references: the old page's mapping and ours, or the new page nobody needs.
+    // 3. The references: the mapping's and ours to the old page, or the one to an unused new page.
     env.step(Site::FolioPut, |w, at| {
         if !current {
             w.put_frame(at, new);
@@ -305,7 +310,8 @@ fn wp_page_copy(
     Ok(if current { served } else { Served::spurious() })
 }
 
-/// The old page of a mapping that locks its pages is not to stay locked by others that do not (5.10; later kernels do it where it loses its mapping).
+/// Munlocks the old page of a mapping that locks its pages, because its other mappings may not lock
+/// it (5.10). Later kernels do this where the page loses its mapping.
 ///
 /// Source: mm/memory.c:wp_page_copy (5.10).
 fn left_locked(env: &mut impl Env, fault: Fault, old: Pfn) {
@@ -320,12 +326,13 @@ fn left_locked(env: &mut impl Env, fault: Fault, old: Pfn) {
     env.unlock(Lock::Folio(old));
 }
 
-/// A frame for a copy of the page is asked for.
+/// A request for the frame of a copy of the page.
 pub(super) const fn copied(fault: Fault) -> Request {
     Request::page(fault.mm, fault.page, FrameFlags::SWAP_BACKED)
 }
 
-/// Copies the old page into a new frame; also the copy event's number and whether it was needless.
+/// Copies the old page into a new frame. Returns the frame, the number of the copy event, and
+/// whether the copy was needless.
 pub(super) fn copy_page<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -342,7 +349,8 @@ pub(super) fn copy_page<M: Mode>(
     Some((to, (seq, verdict.is_needless())))
 }
 
-/// Could anybody but the faulting mapping ever observe the old page? LRU batches are nobody.
+/// Judges a copy: it is needed if anybody but the faulting mapping could ever observe the old page.
+/// LRU batches do not count.
 fn judge_copy<M: Mode>(w: &World<M>, old: Pfn) -> Verdict {
     let frame = w.frames.get(old);
     let batches = w.cpus.iter().flat_map(|cpu| cpu.batched()).filter(|pfn| *pfn == old).count();
@@ -355,7 +363,8 @@ fn judge_copy<M: Mode>(w: &World<M>, old: Pfn) -> Verdict {
     }
 }
 
-/// Could write permission have been granted when the PTE was last written?
+/// Judges a write fault: it is needless if write permission could have been granted when the PTE
+/// was last written.
 fn judge_fault<M: Mode>(w: &World<M>, pfn: Pfn, frame: Frame) -> Verdict {
     if frame.maps == 1 && swap_users(w, pfn) == 0 && !frame.flags.has(FrameFlags::CLAIMED) {
         Verdict::new(Judgement::Needless, Reason::CouldHaveBeenWritable)

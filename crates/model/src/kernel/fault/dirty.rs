@@ -1,7 +1,9 @@
-//! A store made a page of a shared file dirty: whoever dirties much waits until less is dirty, without `mmap_lock` if it may.
+//! A store has made a page of a shared file dirty. A thread that dirties many pages waits until
+//! fewer are dirty. It gives `mmap_lock` back before it waits, if it may.
 //!
-//! Kernels from 5.5 to 5.19 take the fault again then, which finds its work done; newer ones say that it is over (`dirty-retry`). Whether
-//! anybody has to wait depends on the disk, so it is given (`throttle`); the lock is given back in any case.
+//! Kernels from 5.5 to 5.19 then retry the fault, and the retry finds its work done. Newer kernels
+//! say that the fault is over (`dirty-retry`). Whether the thread has to wait depends on the disk,
+//! so a policy says it (`throttle`). The lock is given back in either case.
 
 use super::file::FilePage;
 use super::handle::retry;
@@ -15,8 +17,8 @@ use crate::policy::{DirtyRetry, Throttle};
 use crate::site::Site;
 use crate::wait::Cause;
 
-/// The page, which is mapped and locked, is dirty; whoever dirties much waits, if the page became dirty just now or the file
-/// system was `told`.
+/// Marks the page dirty and unlocks its folio. The caller has mapped and locked the page. The
+/// thread is throttled if the page became dirty just now or if the file system was `told`.
 ///
 /// Source: mm/memory.c:fault_dirty_shared_page (5.10 to 7.3).
 pub(super) fn fault_dirty_shared_page(
@@ -39,9 +41,10 @@ pub(super) fn fault_dirty_shared_page(
     served
 }
 
-/// Gives the fault's lock back, if it may, and with that it is tried again or over; whether it did.
+/// Gives the fault's lock back if it may, and records that the fault will be retried or is over.
+/// Returns whether it gave the lock back.
 ///
-/// Source: mm/internal.h:maybe_unlock_mmap_for_io (5.10 to 7.3); before 5.5 nobody did.
+/// Source: mm/internal.h:maybe_unlock_mmap_for_io (5.10 to 7.3); kernels before 5.5 do not do this.
 fn maybe_unlock_mmap_for_io(env: &mut impl Env, fault: Fault) -> bool {
     let Fault { mm, page, attempt, .. } = fault;
     match env.policies().dirty_retry {
@@ -63,7 +66,7 @@ fn maybe_unlock_mmap_for_io(env: &mut impl Env, fault: Fault) -> bool {
     true
 }
 
-/// Sleeps until less is dirty.
+/// Sleeps until fewer pages are dirty, if `throttle` says so.
 ///
 /// Source: mm/page-writeback.c:balance_dirty_pages (5.10 to 7.3).
 fn balance_dirty_pages(env: &mut impl Env) {

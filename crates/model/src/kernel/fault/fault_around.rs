@@ -1,14 +1,19 @@
-//! Fault-around: a read fault on a file maps what the page cache has of the pages around it as well.
+//! Fault-around: a read fault on a file also maps nearby pages that are in the page cache.
 //!
-//! How far it looks is `fault_around_bytes` (debugfs), 64 KiB unless somebody changed it. Of a large folio that it finds there newer kernels map all
-//! pages, also those around (`map-folio`), unless the file ends with it. What is mapped so is young where
-//! the mapping's protection has the accessed bit, as x86's has, and writable if stores go to the file.
+//! `fault_around_bytes` (debugfs) says how far it looks, by default 64 KiB. Newer kernels map all
+//! pages of a large folio that they find there, also those outside that window (`map-folio`),
+//! unless the file ends with the folio. The PTEs of nearby pages are young where the mapping's
+//! protection includes the accessed bit, as on x86. They are writable if stores go to the file and
+//! a first store need not be noted.
 //!
-//! The page table is linked where it is asked whether the first folio that is found can be mapped by an entry of the level above. Kernels that do
-//! not ask that of a folio with which its file ends have no table then, and map nothing (`end-around`): the fault goes on with its page.
+//! The page table is linked where the kernel asks whether the first folio that it finds can be
+//! mapped by an entry of the level above. Some kernels do not ask that of a folio with which its
+//! file ends. They then have no table and map nothing (`end-around`), and the fault goes on with
+//! its own page.
 //!
-//! Source: mm/memory.c:do_fault_around, should_fault_around; mm/filemap.c:filemap_map_pages, next_uptodate_folio (5.10 to 7.3),
-//! filemap_map_folio_range (6.12, 7.2), filemap_map_pmd (6.12.118, 7.3).
+//! Source: mm/memory.c:do_fault_around, should_fault_around; mm/filemap.c:filemap_map_pages,
+//! next_uptodate_folio (5.10 to 7.3), filemap_map_folio_range (6.12, 7.2), filemap_map_pmd
+//! (6.12.118, 7.3).
 
 use super::file::{FilePage, set_pte, whole_folio};
 use super::outcome::Fault;
@@ -25,12 +30,13 @@ use smallvec::SmallVec;
 /// Pages that one read fault looks at (`fault_around_bytes`, 64 KiB).
 const FAULT_AROUND: u64 = 16;
 
-/// What is found around a fault: of each folio the first page that is looked at.
+/// What a fault finds around it: for each folio, the first page that it looks at.
 type Around = SmallVec<[(Vpn, FilePage); FAULT_AROUND as usize]>;
 
-/// Maps what the object has of the pages around; whether that serves the fault. Who has a folio locked is passed over, and so is one that reclaim wants:
-/// its mark (`PG_reclaim`) is that of readahead as well. `new_table`: the fault found no page table, and
-/// that matters (`end-around`).
+/// Maps the object's pages around the fault. Returns whether that serves the fault. It skips folios
+/// that are locked and folios that reclaim wants: reclaim's mark (`PG_reclaim`) is also the mark of
+/// readahead. `new_table` says that the fault found no page table, and that this matters
+/// (`end-around`).
 pub fn do_fault_around(
     env: &mut impl Env,
     fault: Fault,
@@ -85,13 +91,15 @@ pub fn do_fault_around(
     served
 }
 
-/// Whether the file ends with this folio, the first one that was found: then nobody links the page table.
+/// Whether the file ends with this folio, the first one that was found. The page table is not
+/// linked then.
 fn ends_file<M: Mode>(w: &World<M>, object: ObjectId, found: FilePage) -> bool {
     w.folio_indices(found.frame).end >= w.objects.size(object)
 }
 
-/// The pages of a folio that are mapped where `first` is the first one of it in a window that ends at `end`: all of them, or those that lie there.
-/// That the file does not end with the folio is asked for although it would do no harm.
+/// The pages of a folio to map: all of them, or those in a window that ends at `end`. `first` is
+/// the folio's first page in the window. A folio with which the file ends is not mapped whole,
+/// although that would do no harm.
 fn mapped_around<M: Mode>(
     w: &World<M>,
     vma: &Vma,
@@ -109,8 +117,8 @@ fn mapped_around<M: Mode>(
     PageRange { start: first, end: first.add(left).min(end) }
 }
 
-/// The pages that are looked at: sixteen, from a border of sixteen on, as far as mapping and page table reach. The border
-/// is one of addresses, wherever in the file it lies.
+/// The pages to look at: an aligned block of sixteen, as far as the mapping and the page table
+/// reach. The block is aligned by address, wherever in the file it lies.
 fn window(arch: &Arch, vma: &Vma, page: Vpn) -> PageRange {
     let table = arch.table_pages(1);
     let first = Vpn(page.0 / table * table);

@@ -1,12 +1,15 @@
-//! A fault on a file's page that is not mapped here, shared memory's among them: the page is the file's, and whoever maps
-//! the file finds it there.
+//! A fault on a page of a file that is not mapped here. Shared memory is a file, too. The page
+//! belongs to the file, and every mapping of the file finds it there.
 //!
-//! A read maps what is there of the pages around it as well ([`super::fault_around`]), writable if stores go to the file and its
-//! file system need not know of them: a later store does not fault. A store to a private mapping copies the page at once. A store to a
-//! shared one marks it dirty; the file system is asked first if it wants to be ([`page_mkwrite`]). Of a large folio newer kernels map all
-//! that there is (`map-folio`). Then whoever dirties much is throttled ([`super::dirty`]).
+//! A read also maps pages around it that are in the page cache ([`super::fault_around`]). They are
+//! writable if stores go to the file and its file system need not know of them: a later store then
+//! does not fault. A store to a private mapping copies the page at once. A store to a shared
+//! mapping marks the page dirty, and the file system is asked first if it wants to be
+//! ([`page_mkwrite`]). Newer kernels map as much of a large folio as they can (`map-folio`). At the
+//! end, a thread that dirties many pages is throttled ([`super::dirty`]).
 //!
-//! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault, do_page_mkwrite (5.10 to 7.3).
+//! Source: mm/memory.c:do_fault, do_read_fault, do_cow_fault, do_shared_fault, finish_fault,
+//! do_page_mkwrite (5.10 to 7.3).
 
 use super::anon::vmf_anon_prepare;
 use super::cow::{copied, copy_page};
@@ -35,8 +38,9 @@ use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// Serves a fault on a page of a file that is not mapped here. `seen`: nothing, or the marker of what userfaultfd protects: the page is mapped protected
-/// then, and a store to it faults again.
+/// Serves a fault on a page of a file that is not mapped here. `seen` is empty, or the marker of a
+/// page that userfaultfd write-protects. In the second case the new PTE is write-protected as well,
+/// and a store to the page faults again.
 pub fn do_fault(
     env: &mut impl Env,
     (fault, seen): (Fault, Pte),
@@ -55,28 +59,30 @@ pub fn do_fault(
     }
 }
 
-/// A page of a file, and the folio that it is of.
+/// A page of a file, and the folio that it belongs to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilePage {
     /// The page's frame.
     pub frame: Pfn,
-    /// The folio's first one.
+    /// The folio's first frame.
     pub folio: Pfn,
 }
 
 impl FilePage {
-    /// This frame.
+    /// The page in this frame, with its folio.
     pub fn of<M: Mode>(w: &World<M>, frame: Pfn) -> FilePage {
         FilePage { frame, folio: w.frames.folio(frame).0 }
     }
 
-    /// Whether the file has it there still, and it is of that folio still: asked once that is locked.
+    /// Whether the file still has the page there, in the same folio. Callers ask once they have
+    /// locked the folio.
     pub fn is_at<M: Mode>(self, w: &World<M>, (file, index): (ObjectId, u64)) -> bool {
         w.objects.page(file, index) == Some(self.frame) && FilePage::of(w, self.frame) == self
     }
 }
 
-/// The file's page, with a reference and locked, and whether it was read with the locks of the fault held.
+/// Returns the file's page, with a reference and locked, and whether it was read while the fault
+/// held its locks.
 fn page_of(
     env: &mut impl Env,
     fault: Fault,
@@ -90,7 +96,8 @@ fn page_of(
     }
 }
 
-/// The file's page of this index, with a reference, if it has one; `Err`: the file ends before it.
+/// Looks for the file's page of this index and takes a reference to it. `Err` if the file ends
+/// before it.
 pub(super) fn page_in<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -105,7 +112,8 @@ pub(super) fn page_in<M: Mode>(
     Ok(found.map(|frame| FilePage::of(w, frame)))
 }
 
-/// A load: what is around is mapped with it, or else the page alone. `new_table`: no page of its table was mapped before, and it is asked for that.
+/// Serves a load: maps the pages around it, or else the page alone. `new_table` says that the fault
+/// created the page table, and that this matters (`end-around`).
 fn do_read_fault(
     env: &mut impl Env,
     (fault, seen): (Fault, Pte),
@@ -123,8 +131,9 @@ fn do_read_fault(
     if mapped { Ok(Served { major, ..served }) } else { Ok(raced(env, page.frame)) }
 }
 
-/// A store to a private mapping: the page is copied before it was mapped here, and nobody has to be told. (Kernels set
-/// the copy's frame aside before they look for the page; which comes first shows in nothing.)
+/// Serves a store to a private mapping: copies the page before it is mapped here, so nothing has to
+/// be flushed. (Kernels allocate the copy's frame before they look for the page. The order shows in
+/// no event.)
 fn do_cow_fault(
     env: &mut impl Env,
     (fault, seen): (Fault, Pte),
@@ -160,7 +169,7 @@ fn do_cow_fault(
     }
 }
 
-/// A store to a shared mapping: the page is mapped, and dirty.
+/// Serves a store to a shared mapping: maps the page and marks it dirty.
 fn do_shared_fault(
     env: &mut impl Env,
     (fault, seen): (Fault, Pte),
@@ -182,10 +191,12 @@ fn do_shared_fault(
     Ok(Served { major: served.major || read, ..served })
 }
 
-/// The file system is told that the page, which is not locked, will be stored to: it marks its folio dirty, and leaves it locked unless it is no
-/// longer the file's.
+/// Notifies the file system of a store to come, with the page unlocked. The file system marks the
+/// folio dirty and leaves it locked. Returns false, with the folio unlocked, if the page no longer
+/// belongs to the file.
 ///
-/// Source: mm/memory.c:do_page_mkwrite; fs/ext4/inode.c:ext4_page_mkwrite; fs/buffer.c:block_page_mkwrite (5.10 to 7.3).
+/// Source: mm/memory.c:do_page_mkwrite; fs/ext4/inode.c:ext4_page_mkwrite;
+/// fs/buffer.c:block_page_mkwrite (5.10 to 7.3).
 fn page_mkwrite(env: &mut impl Env, page: FilePage, place: (ObjectId, u64)) -> bool {
     env.lock(Lock::Folio(page.folio));
     let is_there = env.step(Site::DoPageMkwrite, |w, _| {
@@ -201,8 +212,9 @@ fn page_mkwrite(env: &mut impl Env, page: FilePage, place: (ObjectId, u64)) -> b
     is_there
 }
 
-/// Maps the file's page, and all of its folio if that can be, nothing is in the way and userfaultfd does not watch; whether it was mapped. (Kernels
-/// give the table's lock back before they map the page alone instead.)
+/// Maps the file's page. Maps all of its folio if it can, if nothing else is mapped there, and if
+/// userfaultfd does not watch the mapping. Returns whether the page was mapped. (Kernels give the
+/// table's lock back before they map the page alone instead.)
 ///
 /// Source: mm/memory.c:finish_fault (6.12: the page alone; 7.2).
 fn finish_file_fault(
@@ -229,9 +241,11 @@ fn finish_file_fault(
     })
 }
 
-/// Where all of the large folio is mapped with this page of it, if kernels do so and if it lies in the mapping and in one page table.
+/// Returns where all of the large folio would be mapped, with `frame` at `page`. `None` if kernels
+/// do not map folios whole, or if the folio does not lie in the mapping and in one page table.
 ///
-/// Source: mm/filemap.c:filemap_map_folio_range, mm/internal.h:folio_within_vma; mm/memory.c:finish_fault (7.2).
+/// Source: mm/filemap.c:filemap_map_folio_range, mm/internal.h:folio_within_vma;
+/// mm/memory.c:finish_fault (7.2).
 pub(super) fn whole_folio<M: Mode>(
     w: &World<M>,
     vma: &Vma,
@@ -249,7 +263,8 @@ pub(super) fn whole_folio<M: Mode>(
     (pages.intersect(vma.range) == pages && one_table).then_some(pages)
 }
 
-/// Maps the page by `map`, unless somebody was faster or the table is gone; whether it was mapped.
+/// Maps the page by `map`, unless another thread was faster or the table is gone. Returns whether
+/// the page was mapped.
 fn finish_fault<E: Env>(
     env: &mut E,
     (fault, seen): (Fault, Pte),
@@ -269,16 +284,18 @@ fn finish_fault<E: Env>(
     mapped == Some(true)
 }
 
-/// Somebody was faster: the reference to the page is given back.
+/// Ends a fault that was slower than another thread: gives the reference to the page back.
 fn raced(env: &mut impl Env, frame: Pfn) -> Served {
     env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     Served::spurious()
 }
 
-/// A store to a page that is mapped without the right to: it is clean, and its file system has to know of the store, or writeback took the right
-/// ([`crate::kernel::writeback`]). It is dirty from now on.
+/// Serves a store to a shared page that is mapped read-only. Either the page is clean and its file
+/// system has to know of the store, or writeback took the write permission
+/// ([`crate::kernel::writeback`]). The store makes the page dirty.
 ///
-/// Source: mm/memory.c:wp_page_shared, finish_mkwrite_fault, wp_page_reuse, fault_dirty_shared_page (5.10 to 7.3).
+/// Source: mm/memory.c:wp_page_shared, finish_mkwrite_fault, wp_page_reuse, fault_dirty_shared_page
+/// (5.10 to 7.3).
 pub fn wp_page_shared(
     env: &mut impl Env,
     fault: Fault,
@@ -304,8 +321,8 @@ pub fn wp_page_shared(
     Ok(Served { verdict, ..served })
 }
 
-/// The file system is told, then the PTE grants the store; the page, if both went through. If so, it is locked, and has a reference
-/// more.
+/// Notifies the file system, then makes the PTE writable. Returns the page if both succeeded. It is
+/// then locked and has one more reference.
 fn told_and_reused(
     env: &mut impl Env,
     fault: Fault,
@@ -329,12 +346,12 @@ fn told_and_reused(
     if told && !reused {
         env.unlock(Lock::Folio(of_file.folio));
     }
-    // Its own reference, where the PTE was changed: one is enough.
+    // Our own reference. If the PTE was changed, `wp_page_reuse` took another one.
     env.step(Site::FolioPut, |w, at| w.put_frame(at, old.pfn));
     reused.then_some(of_file)
 }
 
-/// The PTE grants the store, if it still is the one that was seen; then the page has a reference more.
+/// Makes the PTE writable and takes a reference to the page, if the PTE is still `old`.
 fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
     let Fault { mm, page, .. } = fault;
     let granted = pte_offset_map_lock(env, Site::WpPageShared, mm, page, |w, at| {
@@ -360,11 +377,12 @@ fn wp_page_reuse(env: &mut impl Env, fault: Fault, old: PresentPte) -> bool {
     granted == Some(true)
 }
 
-/// Maps the file's frame, to which the caller has a reference, as the mapping allows: what is private is copied before it
-/// is stored to, and of what is stored to first the file system may have to know.
+/// Maps the file's frame as the mapping allows. The caller has a reference to it. A private page is
+/// read-only, because a store copies it first. A shared page is read-only if its first store must
+/// be noted.
 ///
-/// Source: mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12, 7.3: what is dirty is dirty in the
-/// PTE as well, if that is writable).
+/// Source: mm/memory.c:alloc_set_pte (5.10), do_set_pte (6.1), set_pte_range (6.12; 7.3: the
+/// writable PTE of a dirty page is dirty).
 pub(super) fn set_pte<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -392,7 +410,7 @@ pub(super) fn set_pte<M: Mode>(
     w.set_pte(at, fault.mm, page, Pte::Present(pte));
 }
 
-/// Protected by userfaultfd if there was a marker of that in its place.
+/// The entry, write-protected by userfaultfd if it is to be `protected`.
 ///
 /// Source: mm/memory.c:do_set_pte (6.1), set_pte_range (6.12, 7.2): vmf_orig_pte_uffd_wp.
 const fn as_seen(pte: PresentPte, protected: bool) -> PresentPte {

@@ -1,11 +1,14 @@
-//! The page cache of files on disks. A page that is not there is read, by the fault that asks for it alone: there is no readahead on
-//! the disks that scenarios have.
+//! The page cache of files on disks. A fault reads the page that it asks for, and only that page:
+//! the scenarios' disks have no readahead.
 //!
-//! Whoever reads gives its lock back first, and the fault is tried again: it is major, on every kernel, and finds the page then. (Here the lock
-//! is given back after the page was read.) So does whoever finds the page locked, once: it has read nothing, so that it counts as minor unless
-//! kernels count all that was tried again.
+//! A fault that reads a page gives its lock back first and is retried. It counts as major on every
+//! kernel, and the retry finds the page. (In the model it gives the lock back after it has read the
+//! page.) A fault that finds the page locked is also retried, once. It has read nothing, so it
+//! counts as minor, unless the kernel counts every retried fault as major.
 //!
-//! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, lock_page_maybe_drop_mmap (5.10), lock_folio_maybe_drop_mmap (6.1 to 7.2), maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault (5.10 to 7.3).
+//! Source: mm/filemap.c:filemap_fault, do_sync_mmap_readahead, lock_page_maybe_drop_mmap (5.10),
+//! lock_folio_maybe_drop_mmap (6.1 to 7.2), maybe_unlock_mmap_for_io; mm/memory.c:mm_account_fault
+//! (5.10 to 7.3).
 
 use super::file::{FilePage, page_in};
 use super::outcome::{Fault, Served, Unserved};
@@ -18,7 +21,8 @@ use crate::machine::world::Ghost;
 use crate::site::Site;
 use crate::wait::Wait;
 
-/// The file's page, with a reference and locked, unless the file ends before it; and whether it was read without giving the fault's lock back.
+/// Returns the file's page, with a reference and locked, and whether it was read without giving the
+/// fault's lock back. Fails if the file ends before the page.
 pub fn filemap_fault(
     env: &mut impl Env,
     fault: Fault,
@@ -34,7 +38,7 @@ pub fn filemap_fault(
                 if let Some(wait) = lock_or_retry(env, fault, page.folio) {
                     return Err(Unserved::Blocked { wait, read: false });
                 }
-                // The file may have become smaller meanwhile, or have a hole there.
+                // The file may have become smaller meanwhile, or may have a hole there.
                 let there = env.step(Site::FilemapFault, |w, _| {
                     index < w.objects.size(file) && page.is_at(w, (file, index))
                 });
@@ -55,8 +59,8 @@ pub fn filemap_fault(
     }
 }
 
-/// Locks the page. If somebody holds its lock, a first try waits without any lock, with the reference that it has. (Kernels take the page's lock when
-/// they have waited, and give it back.)
+/// Locks the page. If somebody else holds the lock, a first try waits without any lock, with the
+/// reference that it has. (Kernels take the page's lock after the wait and give it back.)
 fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Pfn) -> Option<Wait> {
     let lock = Lock::Folio(folio);
     if fault.attempt.keeps_locks() {
@@ -66,7 +70,7 @@ fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Pfn) -> Option<Wait> {
     (!env.try_lock(Site::FolioTryLock, lock)).then_some(Wait::Folio(folio))
 }
 
-/// Reads a page from the disk, unless somebody was faster.
+/// Reads a page from the disk, unless another thread was faster.
 fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unserved> {
     env.lock(Lock::InvalidateRead(file));
     let request = Request::here(FrameFlags::default());
@@ -74,7 +78,7 @@ fn read_page(env: &mut impl Env, file: ObjectId, index: u64) -> Result<(), Unser
         if w.objects.page(file, index).is_some() {
             return true;
         }
-        // Back so soon after reclaim took it, it is active (mm/workingset.c:workingset_refault).
+        // A page that reclaim took so recently is active (mm/workingset.c:workingset_refault).
         let mut flags = FrameFlags::default();
         flags.set(FrameFlags::ACTIVE, w.objects.was_evicted(file, index));
         flags.set(FrameFlags::ZERO_FILLED, !w.objects.is_on_disk(file, index));

@@ -1,7 +1,7 @@
 //! A page fault: `exc_page_fault`, `handle_mm_fault`, `handle_pte_fault`.
 //!
-//! Looks at the mapping and the PTE and hands over; every path rechecks the PTE under the
-//! page-table lock before it changes it.
+//! The handler looks at the mapping and the PTE and dispatches. Every path rechecks the PTE under
+//! the page-table lock before it changes the PTE.
 
 use super::access_flags::{counts_as_tried, set_access_flags};
 use super::outcome::{Attempt, Fault, Outcome, Served, Unserved};
@@ -22,7 +22,7 @@ use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 use crate::wait::{Cause, Wait};
 
-/// The exception: the processor found no translation that allows the access.
+/// Handles the exception: the processor found no translation that allows the access.
 pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     let mm = fault.mm;
     env.step(Site::ExcPageFault, |w, at| {
@@ -38,14 +38,15 @@ pub fn exc_page_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     do_user_addr_fault(env, Fault { attempt, ..fault })
 }
 
-/// A fault that waited, taken up again.
+/// Resumes a fault that has waited.
 pub fn retry_page_fault(env: &mut impl Env, fault: Fault, waited: Wait) -> Outcome {
     waited.end(env);
     begins_again(env, fault);
     do_user_addr_fault(env, fault)
 }
 
-/// With the mapping's lock, where kernels have such; if that is not to be had, or not enough, with `mmap_lock`.
+/// Serves a fault with the mapping's lock, where kernels have one. If that lock is not available or
+/// not enough, it takes `mmap_lock`.
 ///
 /// Source: arch/x86/mm/fault.c:do_user_addr_fault (5.10 to 7.3).
 fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
@@ -62,7 +63,7 @@ fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
                 Ended::MmapLockNeeded => {}
                 Ended::TryAgain(served) => before = Some(served),
             }
-            // Who has read the page comes back as one that was tried.
+            // A fault that has done its work comes back as one that was tried.
             let again = fault.again();
             let attempt = if before.is_some() { Attempt::Tried } else { again.attempt };
             begins_again(env, Fault { attempt, ..again });
@@ -77,7 +78,8 @@ fn do_user_addr_fault(env: &mut impl Env, mut fault: Fault) -> Outcome {
     outcome
 }
 
-/// Serves a fault, with `mmap_lock` held; `exception` is false for faults taken on behalf of a system call.
+/// Serves a fault with `mmap_lock` held. `exception` is false for faults on behalf of a system
+/// call.
 pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Outcome {
     if fault.attempt == Attempt::Tried {
         begins_again(env, fault);
@@ -89,7 +91,8 @@ pub fn handle_mm_fault(env: &mut impl Env, fault: Fault, exception: bool) -> Out
     outcome
 }
 
-/// The same, once, without an exception: one that is to be tried again is over, and counts for nothing, so that the caller looks at the page table anew.
+/// Serves a fault with one try, without an exception and with `mmap_lock` held. A fault that would
+/// be retried is over and counts for nothing, so the caller must look at the page table again.
 pub fn try_mm_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     let ended = attempt(env, fault, false, None);
     if let Ended::Done(outcome) = ended {
@@ -102,7 +105,8 @@ pub fn try_mm_fault(env: &mut impl Env, fault: Fault) -> Outcome {
     Outcome::Served
 }
 
-/// The same for a fault that was tried `before`, if it was; whether the lock is held still.
+/// Serves a fault, with retries. `before` is the outcome of an earlier try, if there was one.
+/// Returns the outcome, and whether the lock is still held.
 fn try_fault(
     env: &mut impl Env,
     mut fault: Fault,
@@ -117,7 +121,7 @@ fn try_fault(
             Ended::Done(outcome) | Ended::Completed(outcome) => return (outcome, !unlocked),
             Ended::TryAgain(served) => before = Some(served),
             Ended::MmapLockNeeded => {
-                let held = "a fault asked for mmap_lock, which it had";
+                let held = "a fault asked for mmap_lock, which it held already";
                 env.step(Site::HandlePteFault, |w, at| w.impossible(at, held));
                 return (Outcome::Signal, true);
             }
@@ -130,25 +134,25 @@ fn try_fault(
     }
 }
 
-/// The next try begins.
+/// Records that the next try begins.
 fn begins_again(env: &mut impl Env, fault: Fault) {
     let tried = fault.attempt == Attempt::Tried;
     env.record(Site::HandleMmFault, EventKind::FaultAgain { page: fault.page, tried }, None);
 }
 
-/// How a try ended.
+/// How one try ended.
 #[derive(Copy, Clone)]
 enum Ended {
     Done(Outcome),
-    /// It is over, and gave its lock back before (`VM_FAULT_COMPLETED`).
+    /// The fault is over and gave its lock back earlier (`VM_FAULT_COMPLETED`).
     Completed(Outcome),
     MmapLockNeeded,
-    /// It is served, and gave its lock back, or has read what it needs.
+    /// The fault must be retried: it was served and gave its lock back, or it has read its page.
     TryAgain(Served),
 }
 
 impl Ended {
-    /// Whether its lock was given back already.
+    /// Whether the fault's lock was already given back.
     const fn unlocked(self) -> bool {
         match self {
             Ended::Done(_) | Ended::MmapLockNeeded => false,
@@ -158,11 +162,12 @@ impl Ended {
     }
 }
 
-/// Serves a fault with the lock that it has. One that was tried `before` and finds its work done was what it was then, and counts as major where
-/// kernels have that for all that was tried again with `mmap_lock` (`FAULT_FLAG_TRIED`).
+/// Runs one try of a fault with the lock that it holds. `before` is the outcome of an earlier try:
+/// if this try finds its work done, the fault keeps that outcome. The fault counts as major where
+/// kernels count every fault as major that is retried with `mmap_lock` (`FAULT_FLAG_TRIED`).
 ///
-/// Source: mm/memory.c:mm_account_fault (5.10 to 7.2), arch/x86/mm/fault.c:do_user_addr_fault (6.12, 7.2: not after a try with the mapping's
-/// lock, unless it was major).
+/// Source: mm/memory.c:mm_account_fault (5.10 to 7.2), arch/x86/mm/fault.c:do_user_addr_fault
+/// (6.12, 7.2: not after a try with the mapping's lock, unless it was major).
 fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Served>) -> Ended {
     let mut found_done = false;
     let accounts = env.policies().retry_account == RetryAccount::Tried;
@@ -205,14 +210,15 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
                 _ => Site::FolioLockOrRetry,
             };
             retry(env, fault, site, false);
-            // What was read counts as tried, whichever lock was held (do_user_addr_fault).
+            // A fault that has read its page counts as tried, whichever lock it held
+            // (do_user_addr_fault).
             let again = fault.again();
             let attempt = if read { Attempt::Tried } else { again.attempt };
             let told = fault.told || matches!(wait, Wait::Userfault(..));
             Ended::Done(Outcome::Blocked(wait, Fault { attempt, told, ..again }))
         }
         Err(Unserved::TryAgain(served)) => {
-            // What was read is mapped when it is tried again.
+            // The retry maps the page that was read.
             if !served.unlocked {
                 env.retries(fault.mm, fault.page, Cause::Read);
                 retry(env, fault, Site::FilemapFault, false);
@@ -227,7 +233,8 @@ fn attempt(env: &mut impl Env, fault: Fault, exception: bool, before: Option<Ser
     }
 }
 
-/// The flushes that others left are done by the fault that has set a PTE, in some versions.
+/// Does the deferred flushes of others after a fault has set a PTE, in the versions that flush
+/// there.
 fn fault_set_pte(env: &mut impl Env, fault: Fault) {
     let writable = env.step(Site::HandlePteFault, |w, _| {
         let vma = w.mms[fault.mm.index()].vma(fault.page);
@@ -236,7 +243,7 @@ fn fault_set_pte(env: &mut impl Env, fault: Fault) {
     flush_owed_before(env, Before::FaultEnds { write: fault.write, writable });
 }
 
-/// A try that has `mapped` its page leaves nothing to do for the next one.
+/// Records a retry. If the try has `mapped` its page, the next try has nothing to do.
 pub(super) fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) {
     let verdict = match mapped {
         true => Verdict::new(Judgement::Needless, Reason::RetriedMapped),
@@ -245,7 +252,7 @@ pub(super) fn retry(env: &mut impl Env, fault: Fault, site: Site, mapped: bool) 
     env.record(site, EventKind::FaultRetry { page: fault.page, mapped }, Some(verdict));
 }
 
-/// Looks at the mapping and the PTE and hands over.
+/// Looks at the mapping and the PTE and dispatches.
 fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     let mm = fault.mm;
     let (vma, mut pte) = env.step(Site::HandlePteFault, |w, at| {
@@ -293,13 +300,14 @@ fn serve(env: &mut impl Env, fault: Fault) -> Result<Served, Unserved> {
     }
 }
 
-/// Whether it is over as soon as its page is mapped: what no kernel does.
+/// Whether the fault is over as soon as its page is mapped. Only mutants do this.
 fn is_over_first(env: &impl Env, fault: Fault) -> bool {
     let first = matches!(env.policies().mutant, Mutant::TriedFirst | Mutant::TriedFirstKept);
     first && counts_as_tried(env, fault)
 }
 
-/// The function that serves faults of a class, by a huge page's entry or not; for those that nothing here makes, the one that chooses.
+/// The function that serves faults of this class, by a huge page's entry or by a PTE. For classes
+/// that no fault here has, it is the function that dispatches.
 const fn site_of(class: FaultClass, huge: bool) -> Site {
     match (class, huge) {
         (FaultClass::HugePage, _) | (FaultClass::ZeroPage, true) => Site::DoHugePmdAnonymousPage,

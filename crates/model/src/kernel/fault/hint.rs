@@ -1,12 +1,12 @@
-//! A hint fault: the access of a page that NUMA balancing sampled ([`crate::kernel::numa_scan`]).
+//! A hint fault: an access to a page that NUMA balancing sampled ([`crate::kernel::numa_scan`]).
 //!
-//! If the page belongs on the node of the CPU that uses it, it moves there; else it is mapped as
-//! before. A sampled page's translation is in no TLB, so that its migration owes no flush. 5.10
-//! maps the page first, and has to flush it.
+//! If the page belongs on the node of the CPU that uses it, it moves there. Otherwise it is mapped
+//! as before. The translation of a sampled page is in no TLB, so its migration owes no flush. 5.10
+//! maps the page first and has to flush it.
 //!
-//! Up to 6.1 the PTE keeps the right to store while the page is sampled. Since 6.2 the right is
-//! taken away, and decided anew when the page is mapped again, but not when it has moved: the next
-//! store faults once more.
+//! Up to 6.1 the PTE keeps the write permission while the page is sampled. Since 6.2 sampling takes
+//! the permission away, and the fault decides on it again when it maps the page. It does not decide
+//! again for a page that has moved: the next store to that page faults once more.
 //!
 //! Source: mm/memory.c:do_numa_page (6.1, 6.12), numa_migrate_prep (6.1), numa_migrate_check,
 //! numa_rebuild_single_mapping (6.12); mm/mempolicy.c:mpol_misplaced;
@@ -29,14 +29,14 @@ use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// What is to become of the page.
+/// What the fault does with the page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Next {
-    /// The PTE is another one by now.
+    /// The PTE has changed since it was read.
     Raced,
-    /// It is mapped again where it is.
+    /// The page stays where it is and is mapped again.
     Stays,
-    /// It is isolated, and moves to this node.
+    /// The folio is isolated and moves to this node.
     Moves(Pfn, NodeId),
 }
 
@@ -46,7 +46,7 @@ impl Learnt for Next {
     }
 }
 
-/// Serves the fault of a page whose PTE is `seen`, and without access though its mapping grants it.
+/// Serves a hint fault. `seen` is the page's PTE, which grants no access although the mapping does.
 pub fn do_numa_page(env: &mut impl Env, fault: Fault, vma: &Vma, seen: PresentPte) -> Served {
     let (site, Fault { mm, page, .. }) = (Site::DoNumaPage, fault);
     let maps_first = env.policies().hint_fault == HintFault::MapsFirst;
@@ -87,19 +87,19 @@ pub fn do_numa_page(env: &mut impl Env, fault: Fault, vma: &Vma, seen: PresentPt
     Served::judged(FaultClass::NumaHint, Verdict::new(Judgement::Needed, Reason::Sampled))
 }
 
-/// The folio and the node that it belongs on, if it is on another one.
+/// Returns the folio and the node that it belongs on, if that is another node.
 ///
-/// The rule for threads of several nodes that use a page by turns is not modelled: one thread uses it
-/// (kernel/sched/fair.c:should_numa_migrate_memory). In a scenario a page of slow memory counts as hot.
-/// The limit of promotions per second, 64 GiB, is not reached.
+/// The rule for threads on several nodes that use a page in turn is not modelled, because in
+/// scenarios one thread uses it (kernel/sched/fair.c:should_numa_migrate_memory). A page in slow
+/// memory always counts as hot. The limit of promotions per second, 64 GiB, is not reached.
 fn misplaced<M: Mode>(w: &World<M>, at: At, vma: &Vma, pte: PresentPte) -> Option<(Pfn, NodeId)> {
     let (folio, here) = (w.frames.folio(pte.pfn).0, w.nodes.of_cpu(at.cpu));
     let anywhere = vma.mempolicy == MemPolicy::Default;
     (anywhere && w.nodes.of_frame(folio) != here).then_some((folio, here))
 }
 
-/// Maps the page as its mapping allows; `asks`: whether the right to store is looked at, where it
-/// is not kept.
+/// Maps the page as its mapping allows. If the PTE has not kept its write permission, `asks` says
+/// whether to decide on it.
 fn map_again<M: Mode>(
     w: &mut World<M>,
     at: At,

@@ -1,8 +1,14 @@
 //! A page fault, from the exception to the PTE.
 //!
-//! [`handle`] looks at the mapping and the PTE and hands over: to [`anon`] (first touch), [`swapin`] (the page
-//! is in swap), [`file`] (a file or shared memory: [`fault_around`], then the page cache, [`shmem`] or [`filemap`], and [`dirty`] after a store), [`cow`] (a store to a
-//! read-only page) or [`access_flags`] (the PTE allows the access already).
+//! [`handle`] looks at the mapping and the PTE and dispatches:
+//!
+//! - [`anon`]: the first touch of anonymous memory.
+//! - [`swapin`]: the page is in swap.
+//! - [`file`]: a file or shared memory. It tries [`fault_around`], then the page cache ([`shmem`]
+//!   or [`filemap`]). A store ends in [`dirty`].
+//! - [`hint`]: NUMA balancing sampled the page.
+//! - [`cow`]: a store to a read-only page.
+//! - [`access_flags`]: the PTE already allows the access.
 
 pub mod access_flags;
 pub mod anon;

@@ -1,4 +1,4 @@
-//! A new page of an address space's own: its frame, its account, its PTE.
+//! A new page that belongs to one address space: its frame, its accounts, its PTE.
 
 use crate::addr::{MmId, Pfn, Span, Vpn};
 use crate::event::EventKind;
@@ -10,13 +10,13 @@ use crate::policy::{AnonExclusive, DemandYoung};
 use crate::pte::{PresentPte, PteFlags};
 use crate::site::Site;
 
-/// A frame of zeros for this page is asked for.
+/// A request for a zeroed frame for this page.
 #[inline(always)]
 pub const fn zeroed(mm: MmId, page: Vpn) -> Request {
     Request::page(mm, page, FrameFlags::SWAP_BACKED.and(FrameFlags::ZERO_FILLED))
 }
 
-/// A frame of zeros.
+/// Takes a frame and fills it with zeros. `None` if no memory is left.
 pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn, door: &Door) -> Option<Pfn> {
     let frame = door.take(w, at)?;
     w.ghost.zeroed(frame);
@@ -24,7 +24,7 @@ pub fn allocate_zeroed<M: Mode>(w: &mut World<M>, at: At, page: Vpn, door: &Door
     Some(frame)
 }
 
-/// A large folio of zeros for these pages.
+/// Takes a large folio for these pages and fills it with zeros. `None` if no memory is left.
 pub fn allocate_zeroed_folio<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -37,7 +37,7 @@ pub fn allocate_zeroed_folio<M: Mode>(
     Some(folio)
 }
 
-/// Accounts a fresh frame as mapped here, exclusively, and sends it to the LRU.
+/// Accounts a fresh frame as mapped here and exclusive, and sends it to the LRU.
 #[inline(always)]
 pub fn map_new_page<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, frame: Pfn) {
     let exclusive = w.policies.anon_exclusive == AnonExclusive::Yes;

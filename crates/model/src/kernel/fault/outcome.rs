@@ -12,33 +12,36 @@ pub struct Fault {
     pub mm: MmId,
     /// The page.
     pub page: Vpn,
-    /// A store.
+    /// Whether it is a store.
     pub write: bool,
-    /// A load of a page that has to be the process's own (`FAULT_FLAG_UNSHARE`).
+    /// Whether it is a load of a page that has to become the process's own (`FAULT_FLAG_UNSHARE`).
     pub unshare: bool,
-    /// A store on somebody's behalf whom the mapping's protection does not stop (`FOLL_FORCE`): the page is its own afterwards, and grants none.
+    /// Whether it is a store on behalf of a caller whom the mapping's protection does not stop
+    /// (`FOLL_FORCE`). The page becomes the process's own, and its PTE still grants no store.
     pub forced: bool,
-    /// How often it was tried.
+    /// Which try it is.
     pub attempt: Attempt,
-    /// Whether userfaultfd was told of it: then it was needed, whatever the last try finds.
+    /// Whether the fault was reported to userfaultfd. It was then needed, whatever the last try
+    /// finds.
     pub told: bool,
 }
 
-/// Which try of a fault it is.
+/// Which try of a fault it is, and with which lock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attempt {
-    /// With the mapping's lock only (`FAULT_FLAG_VMA_LOCK`).
+    /// The try holds only the mapping's lock (`FAULT_FLAG_VMA_LOCK`).
     VmaLock,
-    /// With `mmap_lock`, which it gives back to wait.
+    /// The try holds `mmap_lock`, and gives it back to wait.
     MmapLock,
-    /// With locks that it must not give back: what it has to wait for it waits for with them (no `FAULT_FLAG_ALLOW_RETRY`).
+    /// The try holds locks that it must not give back, and waits with them held (no
+    /// `FAULT_FLAG_ALLOW_RETRY`).
     Held,
-    /// It waited already, and waits for the same with its locks held now (`FAULT_FLAG_TRIED`).
+    /// The fault has already waited, and this try waits with its locks held (`FAULT_FLAG_TRIED`).
     Tried,
 }
 
 impl Attempt {
-    /// Whether it has to end without giving its locks back.
+    /// Whether the try has to end without giving its locks back.
     pub const fn keeps_locks(self) -> bool {
         matches!(self, Attempt::Held | Attempt::Tried)
     }
@@ -58,7 +61,7 @@ impl Fault {
         }
     }
 
-    /// The next try.
+    /// The next try of the fault.
     #[must_use]
     pub const fn again(self) -> Fault {
         let attempt = match self.attempt {
@@ -73,43 +76,46 @@ impl Fault {
 /// How a fault ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The access may be tried again.
+    /// The fault is served, and the access is repeated.
     Served,
-    /// The access is not allowed.
+    /// The access is not allowed, and the thread gets a signal.
     Signal,
-    /// There is no memory left.
+    /// No memory is left.
     OutOfMemory,
-    /// It is to be taken up again, as this fault, when the wait is over (`VM_FAULT_RETRY`); no lock is held.
+    /// The fault holds no lock and waits. The driver resumes it as this fault when the wait is over
+    /// (`VM_FAULT_RETRY`).
     Blocked(Wait, Fault),
 }
 
 /// What a fault turned out to be.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Served {
-    /// Its class.
+    /// The fault's class.
     pub class: FaultClass,
     /// Whether the page had to be read.
     pub major: bool,
-    /// Whether it was needed.
+    /// Whether the fault was needed, and why.
     pub verdict: Verdict,
-    /// Whether a huge page's entry served it.
+    /// Whether a huge page's entry served the fault.
     pub huge: bool,
-    /// Whether it has given its lock back already, so that whoever dirties much waited without it.
+    /// Whether the fault has already given its lock back, so that a throttled thread waits without
+    /// it.
     pub unlocked: bool,
 }
 
 impl Served {
-    /// A minor fault.
+    /// A minor fault with this class and verdict.
     pub const fn judged(class: FaultClass, verdict: Verdict) -> Served {
         Served { class, major: false, verdict, huge: false, unlocked: false }
     }
 
-    /// A minor fault that was needed because nothing could have been mapped before.
+    /// A minor fault that was needed, because nothing could have been mapped before.
     pub const fn needed(class: FaultClass) -> Served {
         Served::judged(class, Verdict::new(Judgement::Needed, Reason::NewTranslation))
     }
 
-    /// The same fault, of which userfaultfd was told, and which waited for its answer: by then there was nothing else to do, or little.
+    /// The outcome of a fault that was reported to userfaultfd and waited for its answer. The last
+    /// try found little or nothing left to do, but the fault was needed.
     #[must_use]
     pub fn told(self) -> Served {
         let class = match self.class {
@@ -123,7 +129,7 @@ impl Served {
         Served { class, verdict, ..self }
     }
 
-    /// A fault that only set what a processor could have set.
+    /// A fault that only set a bit that a processor could have set.
     pub const fn access_flag() -> Served {
         let verdict = Verdict::new(Judgement::Needless, Reason::OnlySetBits);
         Served::judged(FaultClass::AccessFlag, verdict)
@@ -139,19 +145,22 @@ impl Served {
 /// Why a fault could not be served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Unserved {
-    /// The mapping does not allow the access, or there is none (SIGSEGV), or its file ends before the page (SIGBUS).
+    /// The mapping does not allow the access or does not exist (SIGSEGV), or its file ends before
+    /// the page (SIGBUS).
     NotAllowed,
-    /// There is no memory left.
+    /// No memory is left.
     OutOfMemory,
-    /// It has to wait; `read`: after it has read the page, so that it is major whatever it comes to (`VM_FAULT_MAJOR`).
+    /// The fault has to wait.
     Blocked {
-        /// For what.
+        /// What the fault waits for.
         wait: Wait,
-        /// Whether it has read the page.
+        /// Whether the fault has read the page. It then counts as major, however it ends
+        /// (`VM_FAULT_MAJOR`).
         read: bool,
     },
-    /// What it needs was read, and it is to give its lock back and be tried again (`VM_FAULT_RETRY`).
+    /// The fault must be retried (`VM_FAULT_RETRY`): it has read its page, or it was served and has
+    /// already given its lock back.
     TryAgain(Served),
-    /// The mapping's lock is not enough, and `mmap_lock` was not to be had.
+    /// The fault needs `mmap_lock` as well as the mapping's lock, and could not get it.
     MmapLockNeeded,
 }

@@ -1,8 +1,9 @@
 //! A page comes back while its unmap still waits for a flush.
 //!
-//! Reclaim clears a PTE, puts the flush off and lets the folio go; a fault then maps the page in another
-//! frame. Until the flush another CPU may read the old frame, whatever is stored to the new one. Kernels
-//! do nothing about it; what could be done in the fault is here, what in reclaim is in `reclaim.rs`.
+//! Reclaim clears a PTE, defers the flush and lets the folio go. A fault then maps the page in
+//! another frame. Until the flush, another CPU may read the old frame, whatever is stored to the
+//! new one. Kernels do nothing about it. This file has what a fault could do. What reclaim could do
+//! is in `reclaim.rs` and `unmap.rs`.
 //!
 //! Source: mm/memory.c:do_swap_page, do_anonymous_page, wp_page_reuse (5.10 to 7.3); the rules are
 //! proposals (docs/findings/stale-read.md).
@@ -15,10 +16,10 @@ use crate::machine::world::{At, World};
 use crate::policy::RefaultFlush;
 use crate::site::Site;
 
-/// Takes the lock of the page table of `page`, under which an unmap of it was counted, and maps the page
-/// by `map`; before that it flushes what is pending, if the kernel has such a rule. `writable`: whether
-/// the page may then be stored to without another fault. Where the table is gone nothing is done, and no
-/// lock is held.
+/// Locks the page table of `page` and maps the page by `map`. Unmaps of the page are counted under
+/// the same lock. Before it maps, it flushes what is pending, if the kernel has such a rule.
+/// `writable` says whether the page may then be stored to without another fault. If the table is
+/// gone, nothing happens and no lock is held.
 pub fn lock_and_map<E: Env, R: Learnt>(
     env: &mut E,
     site: Site,
@@ -40,8 +41,8 @@ pub fn lock_and_map<E: Env, R: Learnt>(
     Some(env.step(site, map))
 }
 
-/// Flushes what is pending before a mapped page is made writable where it is, if the kernel has such a
-/// rule; with the page-table lock held. (A fault that copies flushes the page in any case:
+/// Flushes what is pending before a mapped page becomes writable in place, if the kernel has such a
+/// rule. The page-table lock is held. (A fault that copies flushes the page in any case:
 /// `wp_page_copy`.)
 pub fn flush_before_reuse(env: &mut impl Env, mm: MmId) {
     if env.policies().refault_flush == RefaultFlush::Writable {

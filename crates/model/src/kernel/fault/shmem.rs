@@ -1,10 +1,12 @@
-//! The page cache of files in memory: tmpfs, and shared memory, which is one without a name.
+//! The page cache of files in memory: tmpfs, and shared memory, which is a file without a name.
 //!
-//! A page that is not there is made, of zeros: nothing has to be waited for, unless userfaultfd is to be asked first, about what is not there or about what is
+//! A page that is not there is created and filled with zeros. A fault need not wait for that,
+//! unless it must be reported to userfaultfd first: because the page is missing, or because it is
 //! there and not mapped.
 //!
-//! A page that reclaim wrote to swap is read back, a major fault, and is dirty again: it has no place in swap any more. One that reclaim is
-//! just writing is waited for, and comes back as it is.
+//! A page that reclaim wrote to swap is read back, which is a major fault. The page is dirty then,
+//! because it no longer has a swap slot. A fault waits for a page that reclaim is just writing, and
+//! that page comes back as it is.
 //!
 //! Source: mm/shmem.c:shmem_fault, shmem_getpage_gfp (5.10), shmem_get_folio_gfp (6.1 to 7.3).
 
@@ -24,8 +26,9 @@ use crate::policy::Mutant;
 use crate::site::Site;
 use crate::userfaultfd::{Told, Watch};
 
-/// The file's page, with a reference and locked: what is there or in swap, else a new one of zeros, unless the file ends before it; and whether it was
-/// read from swap.
+/// Returns the file's page, with a reference and locked, and whether it was read from swap. If the
+/// page is neither in the page cache nor in swap, it is a new one of zeros. Fails if the file ends
+/// before it.
 pub fn shmem_fault(
     env: &mut impl Env,
     fault: Fault,
@@ -44,7 +47,7 @@ pub fn shmem_fault(
             let there = w.objects.page(object, index) == Some(frame);
             let ends = index >= w.objects.size(object);
             if there && ends && w.frames.get(frame).maps == 0 {
-                // Nobody else looks for a page that was made behind the end.
+                // Nobody else looks for a page that was made beyond the file's end.
                 w.remove_from_page_cache(at, frame);
             }
             there && !ends
@@ -53,13 +56,14 @@ pub fn shmem_fault(
             // A file in memory has folios of one page.
             return Ok((FilePage { frame, folio: frame }, read));
         }
-        // The file became smaller, or a hole was punched there meanwhile.
+        // The file became smaller meanwhile, or a hole was punched there.
         env.unlock(Lock::Folio(frame));
         env.step(Site::FolioPut, |w, at| w.put_frame(at, frame));
     }
 }
 
-/// Reads the page back, if it is in swap; whether it was read. `None`: there is no memory left.
+/// Reads the page back if it is in swap. Returns whether it was read, or `None` if no memory is
+/// left.
 ///
 /// Source: mm/shmem.c:shmem_swapin_page (5.10), shmem_swapin_folio (6.1 to 7.2).
 pub fn shmem_swapin(
@@ -68,7 +72,7 @@ pub fn shmem_swapin(
     (object, index): (ObjectId, u64),
 ) -> Option<bool> {
     loop {
-        // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+        // A page that was evicted so recently is active (mm/workingset.c:workingset_refault).
         let flags = FrameFlags::SWAP_BACKED.and(FrameFlags::DIRTY).and(FrameFlags::ACTIVE);
         let found = with_frames(env, Site::ShmemGetFolio, Request::here(flags), |w, at, door| {
             let Some(slot) = w.objects.slot(object, index) else { return Found::Nothing };
@@ -100,7 +104,7 @@ pub fn shmem_swapin(
     }
 }
 
-/// What was found of a page in swap.
+/// What was found about a page that may be in swap.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Found {
     Nothing,
@@ -115,7 +119,8 @@ impl Learnt for Found {
     }
 }
 
-/// Reads the page from its slot, which is free then; false: there is no memory left. (It comes by way of the swap cache, to 6.12, and leaves it at once.)
+/// Reads the page from its slot, and frees the slot. Returns false if no memory is left. (Up to
+/// 6.12 the page passes through the swap cache and leaves it at once.)
 fn read_back<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -134,13 +139,14 @@ fn read_back<M: Mode>(
     true
 }
 
-/// The page is in the page cache again, which gets the reference.
+/// Puts the page into the page cache again, which takes over the reference.
 fn add_swapped<M: Mode>(w: &mut World<M>, (object, index): (ObjectId, u64), frame: Pfn) {
     w.add_to_page_cache(frame, object, index);
     w.objects.set_slot(object, index, None);
 }
 
-/// The page, with a reference: what is there, else a new one, unless somebody adds one first; `None` if it went to swap meanwhile.
+/// Returns the page with a reference: the one that is there, or else a new one, unless another
+/// thread adds one first. `None` if the page went to swap meanwhile.
 fn shmem_get_folio(
     env: &mut impl Env,
     fault: Fault,
@@ -152,7 +158,7 @@ fn shmem_get_folio(
     });
     match found {
         Err(()) => return Err(Unserved::NotAllowed),
-        // What is in swap is there.
+        // A page in swap is there, for userfaultfd.
         Ok(None) if watch.minor && swapped => {
             return Err(handle_userfault(env, fault, Told::Minor));
         }

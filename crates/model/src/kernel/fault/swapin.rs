@@ -1,7 +1,8 @@
-//! A page comes back from swap: `do_swap_page`, synchronous device.
+//! A page comes back from swap: `do_swap_page`, with a synchronous device.
 //!
-//! The page is read into a fresh folio that nobody else can see, so it is exclusive; whether a
-//! *read* fault uses that to map it writable is a policy, and the difference is one fault per page.
+//! The page is read into a fresh folio that nobody else can see, so it is exclusive. Whether a
+//! *read* fault uses that to map the page writable is a policy, and the difference is one fault per
+//! page.
 //!
 //! Source: mm/memory.c:do_swap_page (5.10, 6.1, 6.12, 7.2, 7.3). 7.2 and 7.3 pass through the swap
 //! cache and leave it again in the same fault, which shows in no event.
@@ -34,23 +35,23 @@ use crate::wait::Wait;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Folio {
     frame: Pfn,
-    /// The first frame of the large folio that the page may be of: its lock is the folio's.
+    /// The first frame of the folio, which may be large. Its lock is the folio's lock.
     head: Pfn,
-    /// Read just now.
+    /// It was read just now.
     fresh: bool,
-    /// In the swap cache: somebody else may find it.
+    /// It is in the swap cache, where somebody else may find it.
     cached: bool,
     on_lru: bool,
 }
 
-/// Brings the page back.
+/// Serves a fault on a page that is in swap.
 pub fn do_swap_page(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
     swap: SwapPte,
 ) -> Result<Served, Unserved> {
-    // 1. From the swap cache, else from the device.
+    // 1. Take the page from the swap cache, or else read it from the device.
     let request = Request::page(fault.mm, fault.page, FrameFlags::SWAP_BACKED);
     let folio = with_frames(env, Site::DoSwapPage, request, |w, at, door| {
         find_or_read(w, at, fault, swap, &door)
@@ -68,7 +69,7 @@ pub fn do_swap_page(
         lru_add_drain(env);
     }
 
-    // 2. Map it, unless somebody was faster.
+    // 2. Map it, unless another thread was faster.
     let writable = |w: &World<_>| Grants::of(w, fault, vma, swap, folio).writable(vma);
     let mapped = lock_and_map(env, Site::DoSwapPage, fault.mm, fault.page, writable, |w, at| {
         let looks = w.policies.mutant != Mutant::SwapinUnchecked;
@@ -84,7 +85,7 @@ pub fn do_swap_page(
         return Ok(Served::spurious());
     };
 
-    // 3. A write that could not be granted here goes on as a write to a read-only page.
+    // 3. A store that could not be granted here goes on as a store to a read-only page.
     let major = folio.fresh;
     if let Pte::Present(pte) = pte
         && fault.write
@@ -99,8 +100,8 @@ pub fn do_swap_page(
     Ok(Served { major, ..Served::needed(FaultClass::SwapIn) })
 }
 
-/// Locks the folio. One from the swap cache may be locked: then the first try waits without any lock, with
-/// the reference that it has.
+/// Locks the folio. Somebody else may have locked a folio from the swap cache: a first try then
+/// waits without any lock, with the reference that it has.
 ///
 /// Source: mm/filemap.c:__lock_page_or_retry (5.10), __folio_lock_or_retry (6.18).
 fn lock_or_retry(env: &mut impl Env, fault: Fault, folio: Folio) -> Option<Wait> {
@@ -128,16 +129,16 @@ fn find_or_read<M: Mode>(
     }
     let frame = door.take(w, at)?;
     folio_add_new(w, at.site(Site::FolioAddLru), frame);
-    // Back so soon after it was evicted, it is active (mm/workingset.c:workingset_refault).
+    // A page that was evicted so recently is active (mm/workingset.c:workingset_refault).
     w.frames.change_flags(frame, |flags| {
         flags.set(FrameFlags::ZERO_FILLED, slot.zero_filled);
         flags.set(FrameFlags::ACTIVE, true);
     });
     w.ghost.swapped_in(swap.slot, frame);
-    // A page of zeros that was only marked is made, not read (swap_read_folio_zeromap).
+    // A page that is only marked as zeros is filled, not read (swap_read_folio_zeromap).
     w.emit(at, EventKind::PageIn { page: fault.page, frame, zero_filled: slot.marked });
-    // Where others have it in swap, too, it comes by way of the swap cache. (Kernels that always go that way leave it
-    // in the same fault where nobody else does.)
+    // If others have the page in swap as well, it comes through the swap cache. (Kernels that
+    // always use the swap cache leave it in the same fault if nobody else has the page in swap.)
     let cached = slot.count > 1;
     if cached {
         w.swap.cache(swap.slot, frame);
@@ -147,17 +148,17 @@ fn find_or_read<M: Mode>(
     Some(Folio { frame, head: frame, fresh: true, cached, on_lru: false })
 }
 
-/// What the page may be mapped with.
+/// The rights with which the page may be mapped.
 #[derive(Copy, Clone)]
 struct Grants {
-    /// Nobody else maps it or has it in swap.
+    /// Nobody else maps the page or has it in swap.
     sole_user: bool,
     exclusive: bool,
-    /// The folio leaves the swap cache, in which it was found, before its references are counted.
+    /// The folio was found in the swap cache, and leaves it before its references are counted.
     leaves: bool,
-    /// A store need not fault, as far as the folio goes.
+    /// As far as the folio is concerned, a store need not fault.
     stores: bool,
-    /// But userfaultfd is to be asked first.
+    /// A store must be reported to userfaultfd first.
     asks: bool,
 }
 
@@ -188,7 +189,7 @@ impl Grants {
             UffdSwapin::SameFault => vma.protects(swap.uffd_wp),
         };
         let asks = asks && w.policies.mutant != Mutant::UffdSwapinWritable;
-        // A store marks the page itself.
+        // A write fault marks the page soft-dirty itself.
         let stores = stores && (fault.write || !vma.notes_store(swap.soft_dirty));
         Grants { sole_user, exclusive, leaves, stores, asks }
     }
@@ -203,7 +204,8 @@ impl Grants {
     }
 }
 
-/// Maps the folio and gives the swap slot back. Its entry, and whether that is all there is to do for a store.
+/// Maps the folio and gives the swap slot back. Returns the PTE, and whether a store needs nothing
+/// else.
 fn map<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -218,7 +220,8 @@ fn map<M: Mode>(
     if leaves {
         leave_swap_cache(w, at, folio.frame);
     } else if !folio.cached && w.policies.swapin_free == SwapinFree::Always {
-        // It was in the swap cache just now, and left it as any page does (mm/swapfile.c:folio_free_swap): dirty.
+        // The page was in the swap cache just now. Like any page, it is dirty when it leaves
+        // (mm/swapfile.c:folio_free_swap).
         w.frames.set_flags(folio.frame, FrameFlags::DIRTY, true);
     }
     let before = w.frames.get(folio.frame).object;
@@ -231,7 +234,7 @@ fn map<M: Mode>(
     let marks = w.policies.swapin_mlock == SwapinMlock::Any || before != ObjectId::default();
     folio_add_rmap(w, at, folio.frame, marks && vma.is_locked());
     let writable = grants.writable(vma);
-    // A store that asks in a fault of its own has been granted here.
+    // A store that is reported in a later fault counts as granted here.
     let granted = writable || grants.asks_later(w, vma);
     let pte = new_pte(w, folio.frame, writable, granted && fault.write);
     let keeps = w.policies.mutant != Mutant::UffdSwapinWritable;
@@ -241,10 +244,12 @@ fn map<M: Mode>(
     (pte, granted)
 }
 
-/// What the page is of. One from the swap cache that was mapped before stays of what it was; one that others may map,
-/// too, is of the object above all, by which everybody's mappings are found.
+/// Returns the object that the page belongs to, and its index there. A page from the swap cache
+/// that was mapped before keeps its object. A page that others may map as well belongs to the root
+/// object, through which rmap finds the mappings of all processes.
 ///
-/// Source: mm/rmap.c:__page_set_anon_rmap (5.10, 6.1), __folio_set_anon (6.12, 7.3); mm/memory.c:do_swap_page.
+/// Source: mm/rmap.c:__page_set_anon_rmap (5.10, 6.1), __folio_set_anon (6.12, 7.3);
+/// mm/memory.c:do_swap_page.
 fn place_of<M: Mode>(
     w: &World<M>,
     fault: Fault,
@@ -264,11 +269,11 @@ fn place_of<M: Mode>(
     (if own { object } else { w.objects.root(object) }, index)
 }
 
-/// Whether the folio leaves the swap cache, in which it was found, once this fault's swap entry is given back. The fault
-/// has a reference, and the cache.
+/// Whether the folio leaves the swap cache, where it was found, once this fault's swap entry is
+/// given back. The fault holds a reference to the folio, and so does the cache.
 ///
-/// Source: mm/swapfile.c:reuse_swap_page (5.10), folio_free_swap (6.1 to 7.3), mm/memory.c:should_try_to_free_swap
-/// (6.1 to 7.3).
+/// Source: mm/swapfile.c:reuse_swap_page (5.10), folio_free_swap (6.1 to 7.3),
+/// mm/memory.c:should_try_to_free_swap (6.1 to 7.3).
 fn frees_swap<M: Mode>(
     w: &World<M>,
     fault: Fault,
@@ -281,7 +286,7 @@ fn frees_swap<M: Mode>(
     if !folio.cached || w.swap.get(slot).count > 1 || others.any(|page| swap_users(w, page) > 0) {
         return false;
     }
-    // What is to stay in memory needs no place in swap.
+    // A page that has to stay in memory needs no swap slot.
     if vma.is_locked() || w.frames.mlocked(folio.frame).mlocked {
         return true;
     }

@@ -1,13 +1,15 @@
-//! Pins without a lock (GUP-fast): the page table is read with interrupts off, while others change it.
+//! Pins without a lock (GUP-fast): the page table is read with interrupts off, while others may
+//! change it.
 //!
-//! It takes its reference first and looks again then: at the PTE, and whether its table is still the page's. That would not
-//! notice a fork, which asks whether a page is pinned and takes the right to store away
-//! afterwards; so a fork counts as well (`write_protect_seq`), and who pins looks at that last. Interrupts are off
-//! meanwhile, which holds up flushes that are interrupts, and whoever waits before it uses a table again
+//! The walk takes its reference first. Then it looks again: at the PTE, and whether its table is
+//! still the page's. That does not notice a fork, which asks whether a page is pinned and takes the
+//! write permission away afterwards. So a fork advances a count (`write_protect_seq`), and a pin
+//! looks at the count last. Interrupts are off meanwhile. This holds up flushes that are
+//! interrupts, and operations that wait before they use a table again
 //! ([`crate::kernel::table_sync`]).
 //!
-//! Source: mm/gup.c:gup_pte_range, gup_huge_pmd, lockless_pages_from_mm (5.10, 6.1), gup_fast_pte_range, gup_fast_pmd_leaf, gup_fast
-//! (6.12 to 7.3).
+//! Source: mm/gup.c:gup_pte_range, gup_huge_pmd, lockless_pages_from_mm (5.10, 6.1),
+//! gup_fast_pte_range, gup_fast_pmd_leaf, gup_fast (6.12 to 7.3).
 
 use super::{Entry, Wanted, hold};
 use crate::addr::{Pfn, PinId};
@@ -22,11 +24,11 @@ use crate::site::Site;
 /// What a walk finds above the last level.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Found {
-    /// A table, or nothing, which comes to the same: it has no page.
+    /// A table. An empty entry counts as a table without pages.
     Table,
     /// A huge page that can be held.
     Huge(Entry),
-    /// One that cannot.
+    /// An entry whose page cannot be held.
     No,
 }
 
@@ -36,9 +38,10 @@ impl Learnt for Found {
     }
 }
 
-/// Whether it did; `seq`: how many forks had begun and ended before.
+/// Tries to take hold of the page. Returns whether it did. `seq` is the count of forks that had
+/// begun and ended before.
 pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) -> bool {
-    // 1. The table, or the huge page; then the PTE as it is.
+    // 1. Read the table or the huge page's entry, then the PTE.
     let found = env.step(Site::GupFastPgdRange, |w, at| look_up(w, at, wanted));
     let (entry, huge) = match found {
         Found::No => return false,
@@ -46,18 +49,18 @@ pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) 
         Found::Table => (env.step(Site::GupFast, |w, at| read_pte(w, at, wanted)), false),
     };
     let Some(entry) = entry else { return false };
-    // 2. A reference, unless the page is free by now.
+    // 2. Take a reference, unless the page is free by now.
     let pfn = entry.pte.pfn;
     if !env.step(Site::TryGrabFolio, |w, at| try_grab(w, at, wanted, pfn)) {
         return false;
     }
-    // 3. Was it the page's still? (What is not kept again from a fork is kept now.)
+    // 3. Check that the entry still maps the page. (A reference without `FOLL_PIN` ends here.)
     let site = if huge { Site::GupFastPmdLeaf } else { Site::GupFast };
     let kept = env.step(site, |w, at| keep(w, at, id, wanted, (entry, huge)));
     if !kept || wanted.gup == Gup::Get {
         return kept;
     }
-    // 4. Has no fork come between?
+    // 4. Check that no fork came in between.
     env.step(Site::GupFastFork, |w, at| {
         let unguarded = w.policies.mutant == Mutant::PinUnguarded;
         let current = unguarded || w.mms[wanted.place.0.index()].write_protect_seq == seq;
@@ -72,7 +75,8 @@ pub(super) fn gup_fast(env: &mut impl Env, id: PinId, wanted: Wanted, seq: u32) 
     })
 }
 
-/// Interrupts are off from here on, if there is anything to be had.
+/// Looks up the entry above the last level. Interrupts are off from here on, unless its page cannot
+/// be held.
 fn look_up<M: Mode>(w: &mut World<M>, at: At, wanted: Wanted) -> Found {
     let (mm, page) = wanted.place;
     let pmd = match w.pmd(mm, page) {
@@ -96,7 +100,7 @@ fn is_fine<M: Mode>(w: &World<M>, wanted: Wanted, pte: PresentPte) -> bool {
     !pte.protnone() && !pte.special() && (pte.writable() || !needs_write)
 }
 
-/// `None`, and interrupts are on again, if the page cannot be had so.
+/// Reads the PTE. `None` if the page cannot be held in this way. Interrupts are then on again.
 fn read_pte<M: Mode>(w: &mut World<M>, at: At, wanted: Wanted) -> Option<Entry> {
     let pte = w.walked_pte(at, wanted.place.1).present();
     let pte = pte.filter(|pte| is_fine(w, wanted, *pte));
@@ -117,7 +121,8 @@ fn try_grab<M: Mode>(w: &mut World<M>, at: At, wanted: Wanted, pfn: Pfn) -> bool
     used
 }
 
-/// Interrupts are on again afterwards.
+/// Keeps the reference if the entry has not changed, or gives it back. Interrupts are on again
+/// afterwards.
 fn keep<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -137,7 +142,7 @@ fn keep<M: Mode>(
     } else if wanted.gup == Gup::Get {
         hold(w, id, pin);
     } else {
-        // The page may be given up from here on: it is the one that was pinned all the same.
+        // From here on the mapping may give the page up. It is still the page that was pinned.
         w.ghost.pinning(id, pin);
     }
     current

@@ -1,7 +1,8 @@
-//! Pins: references to pages that outlive their mappings (`get_user_pages`, `pin_user_pages`), and what devices do
-//! through them.
+//! Pins: references to pages that outlive their mappings (`get_user_pages`, `pin_user_pages`), and
+//! what devices do through them.
 //!
-//! First without a lock ([`fast`]); what cannot be had so is looked up, and faulted in, with `mmap_lock` ([`slow`]).
+//! A pin is first tried without a lock ([`fast`]). If that fails, the page is looked up, and
+//! faulted in, with `mmap_lock` held ([`slow`]).
 
 mod fast;
 mod slow;
@@ -19,25 +20,25 @@ use crate::pte::PresentPte;
 use crate::site::Site;
 use crate::wait::Ended;
 
-/// What is asked for: hold of a page.
+/// A request to hold a page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Wanted {
-    /// The page.
+    /// The address space and the page.
     pub place: (MmId, Vpn),
-    /// How to hold it.
+    /// The kind of reference.
     pub gup: Gup,
-    /// For what.
+    /// The access that the page is held for.
     pub access: PinAccess,
 }
 
 impl Wanted {
-    /// Whether only a page that may be stored to will do. For 5.8 each reference is like one for stores, so that a
-    /// page which others have is copied first (`should_force_cow_break`).
+    /// Whether only a writable page will do. In 5.8 each reference is like one for stores, so a
+    /// page that others have is copied first (`should_force_cow_break`).
     fn needs_write(self, rule: GupRead) -> bool {
         self.access.is_write() || rule == GupRead::BreakCow
     }
 
-    /// Whether the page has to be the process's own before it may be held (`gup_must_unshare`).
+    /// Whether the page has to become the process's own before it can be held (`gup_must_unshare`).
     fn must_unshare<M: Mode>(self, w: &World<M>, entry: Entry) -> bool {
         w.policies.gup_read == GupRead::Unshare
             && !self.access.is_write()
@@ -53,22 +54,23 @@ impl Wanted {
     }
 }
 
-/// What maps a page.
+/// The entry that maps a page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
-    /// Its PTE, or what that would be in place of the huge page's entry.
+    /// The page's PTE. For a huge page, what that PTE would be.
     pte: PresentPte,
-    /// The frame that says whether it is the process's own: its own, or the first of the huge page's.
+    /// The frame whose flags say whether the page is the process's own: the page's frame, or the
+    /// first one of the huge page.
     first: Pfn,
 }
 
 impl Entry {
-    /// A PTE.
+    /// The entry of a page that is mapped by a PTE.
     const fn of_page(pte: PresentPte) -> Entry {
         Entry { pte, first: pte.pfn }
     }
 
-    /// A huge page's entry, for one of its pages.
+    /// The entry of one page of a huge page.
     fn of_huge_page<M: Mode>(w: &World<M>, pmd: PresentPte, page: Vpn) -> Entry {
         let pfn = pmd.pfn.of_page(w.huge_span(page), page);
         Entry { pte: PresentPte { pfn, ..pmd }, first: pmd.pfn }
@@ -90,7 +92,8 @@ pub fn pin(env: &mut impl Env, id: PinId, wanted: Wanted) -> Result<Ended<()>, E
     ended.map(|wait| wait.map_or(Ended::Done, |wait| Ended::Blocked(wait, ())))
 }
 
-/// The process has pinned pages from now on. Returns how many forks have begun and ended, unless one is under way.
+/// Notes that the process has pinned pages. Returns the count of forks that have begun and ended,
+/// or `None` while a fork is under way. A reference without `FOLL_PIN` needs neither.
 fn begin<M: Mode>(w: &mut World<M>, id: PinId, wanted: Wanted) -> Result<Option<u32>, Errno> {
     if w.pins.get(id).is_some() {
         return Err(Errno::Ebusy);
@@ -112,8 +115,8 @@ fn hold<M: Mode>(w: &mut World<M>, id: PinId, pin: Pin) {
     w.ghost.pinned(id, pin);
 }
 
-/// Lets go of a page (`unpin_user_page`, `put_page`). What a device may have stored is marked
-/// (`unpin_user_pages_dirty_lock`).
+/// Gives a page up (`unpin_user_page`, `put_page`). A page to which a device may have stored is
+/// marked dirty (`unpin_user_pages_dirty_lock`).
 pub fn unpin(env: &mut impl Env, id: PinId) -> Result<(), Errno> {
     env.step(Site::UnpinUserPage, |w, at| {
         let pin = w.pins.release(id).ok_or(Errno::Ebadf)?;
@@ -128,7 +131,7 @@ pub fn unpin(env: &mut impl Env, id: PinId) -> Result<(), Errno> {
     })
 }
 
-/// A device loads from the page that is held, or stores to it. No page table and no TLB is asked.
+/// A device loads from the page that is held, or stores to it. It uses no page table and no TLB.
 pub fn dma(env: &mut impl Env, id: PinId, write: bool) -> Result<(), Errno> {
     env.step(Site::Dma, |w, at| {
         let pin = w.pins.get(id).ok_or(Errno::Ebadf)?;
@@ -143,8 +146,9 @@ pub fn dma(env: &mut impl Env, id: PinId, write: bool) -> Result<(), Errno> {
     })
 }
 
-/// Whether a fork copies the page at once, because it may be pinned: whose side of it a device uses must not depend on
-/// who stores first. Only pages that are the process's own can be pinned where such are marked.
+/// Whether a fork copies the page at once, because it may be pinned. Otherwise the first store
+/// would decide which process shares the page with the device. Where pages have an exclusive mark,
+/// only marked pages can be pinned.
 ///
 /// Source: mm/memory.c:copy_present_page (5.10), include/linux/rmap.h:page_try_dup_anon_rmap (6.1),
 /// __folio_try_dup_anon_rmap (6.12, 7.3), include/linux/mm.h:folio_needs_cow_for_dma.
@@ -157,8 +161,8 @@ pub fn needs_cow_for_dma<M: Mode>(w: &World<M>, mm: MmId, pte: PresentPte) -> bo
         && maybe_dma_pinned(w, pte.pfn)
 }
 
-/// Whether the frame has as many references as a pin weighs. Pins of a large folio are counted by themselves: here, what it has beside those
-/// of its mappings and of the swap cache.
+/// Whether the frame has as many references as a pin weighs. A large folio counts its pins by
+/// themselves: here, its references without those of its mappings and of the swap cache.
 ///
 /// Source: include/linux/mm.h:page_maybe_dma_pinned (5.10), folio_maybe_dma_pinned (6.1 to 7.3).
 pub fn maybe_dma_pinned<M: Mode>(w: &World<M>, frame: Pfn) -> bool {

@@ -1,7 +1,8 @@
-//! Pins with `mmap_lock` held: the page is looked up under the lock of its table, after a fault if need be.
+//! Pins with `mmap_lock` held: the page is looked up under the lock of its table, after a fault if
+//! need be.
 //!
-//! Source: mm/gup.c:follow_page_pte, faultin_page, check_vma_flags (5.10 to 7.3), follow_huge_pmd (6.12, 7.3);
-//! mm/huge_memory.c:follow_trans_huge_pmd (5.10, 6.1).
+//! Source: mm/gup.c:follow_page_pte, faultin_page, check_vma_flags (5.10 to 7.3), follow_huge_pmd
+//! (6.12, 7.3); mm/huge_memory.c:follow_trans_huge_pmd (5.10, 6.1).
 
 use super::{Entry, Wanted, hold};
 use crate::addr::PinId;
@@ -21,14 +22,14 @@ use crate::program::Prot;
 use crate::site::Site;
 use crate::wait::Wait;
 
-/// What looking at the page table comes to.
+/// What the lookup in the page table came to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Followed {
     /// The page is held.
     Held,
-    /// It has to be faulted in.
+    /// The page has to be faulted in.
     FaultIn,
-    /// It has to be made the process's own (`-EMLINK`).
+    /// The page has to become the process's own first (`-EMLINK`).
     Unshare,
 }
 
@@ -38,11 +39,13 @@ impl Learnt for Followed {
     }
 }
 
-/// As many faults on one page show that it goes round in circles, as a kernel would for ever.
+/// So many faults on one page show that the pin goes round in circles. A kernel would do so
+/// forever.
 const MOST_FAULTS: u32 = 6;
 
-/// With `mmap_lock`: under the page table's lock, after a fault if need be; what it has to wait for, if it could not be
-/// done. After a wait all faults of the page count as tried (`FOLL_TRIED`).
+/// Takes hold of a page with `mmap_lock` held, after faults if need be. Returns what it has to wait
+/// for, or `None` if the page is held. After a wait, all faults on the page count as tried
+/// (`FOLL_TRIED`).
 ///
 /// Source: mm/gup.c:__get_user_pages_locked, __get_user_pages, faultin_page (5.10 to 7.3).
 pub(super) fn gup_slow(
@@ -51,7 +54,7 @@ pub(super) fn gup_slow(
     wanted: Wanted,
 ) -> Result<Option<Wait>, Errno> {
     let (mm, page) = wanted.place;
-    // Whether a fault has copied the page, or found that it is the process's own (FOLL_COW).
+    // Whether a fault has copied the page, or has found it to be the process's own (FOLL_COW).
     let mut broken = false;
     let (mut tried, mut faults) = (false, 0);
     loop {
@@ -85,6 +88,8 @@ pub(super) fn gup_slow(
     }
 }
 
+/// Whether the mapping permits the access.
+///
 /// Source: mm/gup.c:check_vma_flags, is_cow_mapping (5.10 to 7.2).
 fn permits(vma: &Vma, access: PinAccess) -> bool {
     match (vma.prot, access) {
@@ -123,7 +128,8 @@ fn follow<M: Mode>(
 ) -> Followed {
     let (mm, page) = wanted.place;
     let Some(entry @ Entry { pte, .. }) = entry else { return Followed::FaultIn };
-    // What cannot be stored to at all is broken as a page that others have (5.8: FOLL_COW).
+    // In a mapping that allows no store, 5.8 breaks COW for loads as well (FOLL_COW). A dirty page
+    // there is the process's own copy.
     let forced = w.mms[mm.index()].vma(page).is_some_and(|vma| vma.prot == Prot::Read);
     let own = match wanted.access {
         PinAccess::Force => forced && can_follow_write_pte(w, entry, broken),
@@ -144,7 +150,7 @@ fn follow<M: Mode>(
     Followed::Held
 }
 
-/// The fault that brings the page, as it is needed.
+/// The fault that makes the page available for the access.
 fn faultin(wanted: Wanted, followed: Followed, vma: &Vma, rule: GupRead) -> Fault {
     let (mm, page) = wanted.place;
     let write = wanted.needs_write(rule);
@@ -154,7 +160,8 @@ fn faultin(wanted: Wanted, followed: Followed, vma: &Vma, rule: GupRead) -> Faul
     Fault { unshare, forced, ..Fault::new(mm, page, write && !unshare) }
 }
 
-/// Whether what grants no store may be stored to all the same, since it is the process's own, in a mapping that allows none.
+/// Whether a forced store may use a page whose entry grants no store, in a mapping that allows
+/// none. The page has to be the process's own.
 ///
 /// Source: mm/gup.c:can_follow_write_pte (5.10; 6.1, 6.12, 7.2).
 fn can_follow_write_pte<M: Mode>(w: &World<M>, entry: Entry, broken: bool) -> bool {

@@ -1,4 +1,4 @@
-//! What `madvise` says of huge pages: whether a mapping is to have them.
+//! `MADV_HUGEPAGE` and `MADV_NOHUGEPAGE`: whether a mapping is to have huge pages.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
@@ -6,9 +6,11 @@ use crate::kernel::vma_flags::change_flags;
 use crate::machine::vma::{HugeAdvice, Vma};
 use crate::site::Site;
 
-/// Notes it for each mapping in the ranges, until one has a hole; whether none has. Huge pages that are there stay.
+/// Notes the advice in each mapping of the ranges, until a range has a hole. Returns whether no
+/// range had one. Huge pages that are there stay. (When khugepaged comes to the mappings is up to a
+/// clock, which the model does not have.)
 ///
-/// Source: mm/khugepaged.c:hugepage_madvise (5.10 to 7.3). (That khugepaged may come to them, later, is for a clock to say.)
+/// Source: mm/khugepaged.c:hugepage_madvise (5.10 to 7.3).
 pub fn hugepage_madvise(
     env: &mut impl Env,
     mm: MmId,

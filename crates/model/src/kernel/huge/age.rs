@@ -16,14 +16,14 @@ use crate::site::Site;
 
 const SITE: Site = Site::MadviseColdOrPageout;
 
-/// What is done about a huge page.
+/// What the advice does with a huge page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Found {
-    /// It stays as it is.
+    /// The huge page stays as it is.
     Skip,
-    /// A part of it is meant: it is split.
+    /// The advice covers only a part of the huge page, so the folio is split.
     Split(Pfn),
-    /// All of it.
+    /// The advice covers all of the huge page.
     Whole(PresentPte),
 }
 
@@ -33,7 +33,8 @@ impl Learnt for Found {
     }
 }
 
-/// Ages the huge page of `part`, and isolates it for reclaim; `None`: there is none (by now), and the pages are looked at one by one.
+/// Ages the huge page of `part` and isolates it for reclaim. `None` if there is no huge page, or no
+/// longer one: the caller then looks at the pages one by one.
 ///
 /// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range (5.10 to 7.3).
 pub fn age_huge_pmd(
@@ -73,7 +74,8 @@ pub fn age_huge_pmd(
     Some(isolated)
 }
 
-/// Splits the folio, which somebody else may have locked.
+/// Splits the folio. If somebody else has it locked, waits or gives up, as `huge-cold` says.
+/// Returns whether the folio was split.
 fn split_waiting(env: &mut impl Env, folio: Pfn) -> bool {
     let lock = Lock::Folio(folio);
     if env.policies().huge_cold == HugeCold::Invalidate {
@@ -96,7 +98,7 @@ fn clear_young(env: &mut impl Env, gather: &mut Gather, pages: PageRange, pmd: P
     gather.changed_pages(pages, Change::Aged);
 }
 
-/// The folio as advised; it, if it is to be reclaimed.
+/// Ages the folio as advised. Returns the folio if it is to be reclaimed.
 pub fn aged<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, pageout: bool) -> Option<Pfn> {
     w.frames.set_flags(folio, FrameFlags::REFERENCED, false);
     if !pageout {

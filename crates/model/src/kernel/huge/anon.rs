@@ -1,4 +1,4 @@
-//! First touch of a huge page's worth of anonymous memory.
+//! The first touch of anonymous memory, served by a huge page.
 
 use super::{Found, find, pmd_unlock};
 use crate::addr::{MmId, Pfn, Vpn};
@@ -21,16 +21,18 @@ use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 use crate::userfaultfd::Told;
 
-/// A read maps the huge zero page; a write gets a zeroed huge page. `None`: there is none to be had.
+/// Maps the huge zero page for a read and a zeroed huge page for a write. `None` if no huge page is
+/// available.
 ///
-/// Source: mm/huge_memory.c:do_huge_pmd_anonymous_page, __do_huge_pmd_anonymous_page, set_huge_zero_page (5.10 to 7.3).
+/// Source: mm/huge_memory.c:do_huge_pmd_anonymous_page, __do_huge_pmd_anonymous_page,
+/// set_huge_zero_page (5.10 to 7.3).
 pub fn do_huge_pmd_anonymous_page(
     env: &mut impl Env,
     fault: Fault,
     vma: &Vma,
 ) -> Result<Option<Served>, Unserved> {
     let Fault { mm, page, write, .. } = fault;
-    // 1. The table above, and what the huge page is found by: for a read as well.
+    // 1. The table above, and the `anon_vma` by which rmap finds the huge page: for a read as well.
     let made = env.step(Site::DoHugePmdAnonymousPage, |w, at| pte_alloc(w, at, mm, page, 2));
     made.ok_or(Unserved::OutOfMemory)?;
     vmf_anon_prepare(env, fault, vma)?;
@@ -44,7 +46,7 @@ pub fn do_huge_pmd_anonymous_page(
     });
     let Some(folio) = frames else { return Ok(None) };
 
-    // 3. Unless somebody was faster.
+    // 3. Map it, unless another thread was faster.
     let writable = vma.prot == Prot::ReadWrite;
     let asks = vma.uffd.missing;
     let mapped = lock_none(env, site, mm, page, |w, at| {
@@ -79,8 +81,8 @@ pub fn do_huge_pmd_anonymous_page(
     }
 }
 
-/// Takes the lock of the table above the last one and does `first` if it has nothing for the huge page around `page`; else
-/// no lock is held.
+/// Takes the lock of the table above the last one. If that table has nothing for the huge page
+/// around `page`, calls `first` in the same step. Otherwise holds no lock and returns `None`.
 fn lock_none<E: Env>(
     env: &mut E,
     site: Site,
@@ -99,9 +101,10 @@ where
     done
 }
 
-/// Accounts a fresh folio as mapped here as a whole, exclusively, sends it to the LRU, and maps it.
+/// Maps a fresh folio as a whole and exclusively, and sends it to the LRU.
 ///
-/// Source: mm/huge_memory.c:map_anon_folio_pmd (7.3); the same as parts of other functions before.
+/// Source: mm/huge_memory.c:map_anon_folio_pmd (7.3); earlier kernels have the code in other
+/// functions.
 pub(super) fn map_anon_folio_pmd<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -122,7 +125,7 @@ pub(super) fn map_anon_folio_pmd<M: Mode>(
     w.set_pmd(at, mm, page, Pte::Present(pmd));
 }
 
-/// The entry of the huge zero page.
+/// The entry that maps the huge zero page.
 fn huge_zero_pmd<M: Mode>(w: &World<M>, zeros: Pfn) -> PresentPte {
     let young = w.policies.demand_young == DemandYoung::Set;
     PresentPte::new(zeros).with(PteFlags::ACCESSED, young).with(PteFlags::SPECIAL, true)

@@ -1,8 +1,10 @@
-//! Pages that are mapped one by one become a huge page: `MADV_COLLAPSE`, and what [khugepaged](super::khugepaged) shares with it.
+//! A collapse makes a huge page of pages that are mapped one by one. This file has `MADV_COLLAPSE`,
+//! and what [khugepaged](super::khugepaged) shares with it.
 //!
-//! They are copied. Their table is taken out of the page table first, and then nobody can find it: CPUs that may have it
-//! cached are flushed, and those that walk page tables without a lock, with interrupts off, are waited for. The table is kept for when the
-//! huge page is mapped page by page again.
+//! The pages are copied. Their table is first taken out of the page table, so that nobody can find
+//! it. Then CPUs that may have it cached are flushed, and the collapse waits for CPUs that walk
+//! page tables without a lock, with interrupts off. The table is kept for when the huge page is
+//! mapped page by page again.
 
 use super::anon::map_anon_folio_pmd;
 use super::khugepaged::Tally;
@@ -30,7 +32,8 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 
-/// Collapses what lies in whole huge pages of each mapping in the ranges, until one has a hole; whether none has.
+/// Collapses all pages of the ranges that can fill a huge page, mapping by mapping, until a range
+/// has a hole. Returns whether no range had one.
 ///
 /// Source: mm/madvise.c:madvise_walk_vmas, madvise_collapse (6.1 to 7.3).
 pub fn madvise_collapse(
@@ -50,7 +53,7 @@ pub fn madvise_collapse(
     covered
 }
 
-/// One of the ranges, with `mmap_lock`.
+/// Collapses one of the ranges, with `mmap_lock` held.
 fn collapse_range(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool, Errno> {
     let (mut rest, mut covered, mut ended) = (range, true, Ok(()));
     while let Some(vma) = env.step(Site::MadviseCollapse, |w, at| {
@@ -69,6 +72,8 @@ fn collapse_range(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<bool
     ended.map(|()| covered && rest.is_empty())
 }
 
+/// Collapses the part `range` of one mapping.
+///
 /// Source: mm/khugepaged.c:madvise_collapse, madvise_collapse_errno (6.1 to 7.3).
 fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Result<(), Errno> {
     let pages = env.arch().table_pages(1);
@@ -100,16 +105,17 @@ fn collapse_vma(env: &mut impl Env, mm: MmId, vma: &Vma, range: PageRange) -> Re
     ended
 }
 
-/// Who makes the huge page.
+/// What starts a collapse.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Collapser {
-    /// The process, by advice: wherever it is not unwanted.
+    /// `MADV_COLLAPSE`, wherever huge pages are not unwanted.
     Madvise,
-    /// The kernel's thread: where huge pages are wanted, and pages were used ([`Tally`]).
+    /// The kernel's thread khugepaged, where huge pages are wanted and pages were used ([`Tally`]).
     Khugepaged,
 }
 
-/// The mapping, if there is still one that huge pages may come to: `mmap_lock` was given back meanwhile.
+/// Returns the mapping, if it can still have a huge page for `pages`. `mmap_lock` may have been
+/// given back meanwhile.
 ///
 /// Source: mm/khugepaged.c:hugepage_vma_revalidate (5.10 to 7.3).
 fn revalidate(env: &mut impl Env, by: Collapser, mm: MmId, pages: PageRange) -> Option<Vma> {
@@ -127,21 +133,21 @@ fn revalidate(env: &mut impl Env, by: Collapser, mm: MmId, pages: PageRange) -> 
     })
 }
 
-/// Why a huge page's worth of pages was not collapsed.
+/// Why the pages of one huge page were not collapsed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Failed {
-    /// The next ones are tried.
+    /// The call fails with this error and still tries the next huge page.
     GoesOn(Errno),
-    /// They are not.
+    /// The call fails with this error and ends.
     Ends(Errno),
 }
 
-/// What there is to be collapsed.
+/// What the scan of a table found.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Scan {
-    /// A huge page.
+    /// A huge page is already there.
     Huge,
-    /// Pages; whether some are in swap.
+    /// The pages can be collapsed. `swapped` says whether some are in swap.
     Pages {
         swapped: bool,
     },
@@ -154,14 +160,14 @@ impl Learnt for Scan {
     }
 }
 
-/// `mmap_lock` is held before and after, not between.
+/// Collapses the pages of one huge page. `mmap_lock` is held before and after, but not in between.
 pub(super) fn collapse_one(
     env: &mut impl Env,
     by: Collapser,
     mm: MmId,
     pages: PageRange,
 ) -> Result<(), Failed> {
-    // 1. Are there pages, which nobody else holds?
+    // 1. Are there pages that nobody else holds?
     if revalidate(env, by, mm, pages).is_none() {
         return Err(Failed::Ends(Errno::Einval));
     }
@@ -180,6 +186,8 @@ pub(super) fn collapse_one(
     collapsed.map_err(Failed::GoesOn)
 }
 
+/// Makes the huge page, and replaces the table by it.
+///
 /// Source: mm/khugepaged.c:collapse_huge_page (5.10 to 7.3).
 fn collapse_huge_page(
     env: &mut impl Env,
@@ -188,7 +196,7 @@ fn collapse_huge_page(
     pages: PageRange,
     swapped: bool,
 ) -> Result<(), Errno> {
-    // 2. The huge page, and what is in swap.
+    // 2. The huge page, and the pages in swap.
     let (site, order) = (Site::CollapseHugePage, env.arch().order(2));
     let request = Request::page(mm, pages.start, FrameFlags::SWAP_BACKED).of_order(order);
     let folio = with_frames(env, site, request, |w, at, door| door.take(w, at));
@@ -196,7 +204,7 @@ fn collapse_huge_page(
     if swapped {
         swap_in(env, by, mm, pages);
     }
-    // 3. Nobody faults on the mapping, nobody walks to it from a page.
+    // 3. From here on nobody faults on the mapping, and nobody walks to it from a page.
     env.lock(Lock::MmapWrite(mm));
     let collapsed = match revalidate(env, by, mm, pages) {
         None => Err(Errno::Einval),
@@ -217,7 +225,10 @@ fn collapse_huge_page(
     collapsed
 }
 
-/// Source: mm/khugepaged.c:khugepaged_scan_pmd (5.10), hpage_collapse_scan_pmd (6.1, 6.12), collapse_scan_pmd (7.3).
+/// Looks at the entries of a table, to decide whether they can be collapsed.
+///
+/// Source: mm/khugepaged.c:khugepaged_scan_pmd (5.10), hpage_collapse_scan_pmd (6.1, 6.12),
+/// collapse_scan_pmd (7.3).
 fn scan<M: Mode>(w: &World<M>, by: Collapser, mm: MmId, pages: PageRange) -> Scan {
     let rule = w.policies.collapse;
     match find(w, mm, pages.start) {
@@ -234,7 +245,8 @@ fn scan<M: Mode>(w: &World<M>, by: Collapser, mm: MmId, pages: PageRange) -> Sca
         let pte = w.pte(mm, page);
         tally.count(w, pte);
         match pte {
-            // What is not there, or all zeros, is whoever's who has the userfaultfd to fill or to protect (userfaultfd_armed).
+            // A missing page or a page of zeros is for the userfaultfd's reader to fill or to
+            // protect (userfaultfd_armed).
             Pte::None if armed => return Scan::No(none_watched(w.policies.uffd_collapse)),
             Pte::Present(pte) if armed && pte.special() => {
                 return Scan::No(none_watched(w.policies.uffd_collapse));
@@ -260,7 +272,9 @@ fn scan<M: Mode>(w: &World<M>, by: Collapser, mm: MmId, pages: PageRange) -> Sca
     Scan::Pages { swapped: tally.swapped > 0 }
 }
 
-/// Source: mm/khugepaged.c:madvise_collapse (6.1 to 7.2): it ends there.
+/// How a collapse fails on a missing page that userfaultfd watches: the call ends.
+///
+/// Source: mm/khugepaged.c:madvise_collapse (6.1 to 7.2).
 const fn none_watched(rule: UffdCollapse) -> Failed {
     Failed::Ends(match rule {
         UffdCollapse::Invalid => Errno::Einval,
@@ -268,7 +282,7 @@ const fn none_watched(rule: UffdCollapse) -> Failed {
     })
 }
 
-/// Whether the page is on the LRU, not locked, and nobody holds it but its mappings and the swap cache.
+/// Whether the page is on the LRU and not locked, and only its mappings and the swap cache hold it.
 fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
     let folio = w.frames.folio(pfn).0;
     let held = w.frames.folio_maps(folio) + swap_cache_references(w, folio);
@@ -277,9 +291,10 @@ fn is_free_to_move<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
         && !w.ghost.is_locked(Lock::Folio(folio))
 }
 
-/// Brings in what is in swap; what cannot be had is seen later.
+/// Reads the pages that are in swap. If one cannot be read, a later check finds that. The process
+/// takes no fault.
 ///
-/// Source: mm/khugepaged.c:__collapse_huge_page_swapin (5.10 to 7.3): no fault of the process.
+/// Source: mm/khugepaged.c:__collapse_huge_page_swapin (5.10 to 7.3).
 fn swap_in(env: &mut impl Env, by: Collapser, mm: MmId, pages: PageRange) {
     env.lock(Lock::MmapRead(mm));
     if let Some(vma) = revalidate(env, by, mm, pages) {
@@ -299,9 +314,11 @@ fn swap_in(env: &mut impl Env, by: Collapser, mm: MmId, pages: PageRange) {
     env.unlock(Lock::MmapRead(mm));
 }
 
-/// Replaces the table by the huge page; else all is as it was: somebody holds one of the pages, or has taken it away.
+/// Replaces the table by the huge page. Fails and leaves everything as it was if the table is gone,
+/// or if one of its pages can no longer be copied.
 ///
-/// Source: mm/khugepaged.c:collapse_huge_page, __collapse_huge_page_isolate, __collapse_huge_page_copy (5.10 to 7.3).
+/// Source: mm/khugepaged.c:collapse_huge_page, __collapse_huge_page_isolate,
+/// __collapse_huge_page_copy (5.10 to 7.3).
 fn replace(
     env: &mut impl Env,
     by: Collapser,
@@ -314,7 +331,7 @@ fn replace(
         (Lock::pmd(env.arch(), mm, pages.start), Lock::page_table(env.arch(), mm, pages.start));
     env.lock(pmd);
     env.lock(table);
-    // 1. The table is found no more.
+    // 1. Take the table out, so that nobody finds it.
     let taken = env.step(Site::PmdpCollapseFlush, |w, at| take_table(w, at, mm, pages));
     let mut replaced = Err(Errno::Einval);
     if taken {
@@ -323,9 +340,9 @@ fn replace(
             flush_tlb_mm_range(env, FlushRequest { tables_gone: true, ..request });
         }
         tlb_remove_table_sync_one(env, mm);
-        // 2. All can be copied; else the table is put back.
+        // 2. Check that all pages can be copied, or put the table back.
         replaced = env.step(site, |w, at| isolate(w, at, by, (mm, vma)));
-        // 3. Copied, and given up.
+        // 3. Copy the pages and give them up.
         if replaced.is_ok() {
             let writable = vma.prot == Prot::ReadWrite;
             env.step(site, |w, at| {
@@ -339,7 +356,7 @@ fn replace(
     replaced
 }
 
-/// Takes the table of these pages out of the page table, if there is one; whether there was.
+/// Takes the table of these pages out of the page table. Returns false if there is no table.
 fn take_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange) -> bool {
     if find(w, mm, pages.start) != Found::Table {
         return false;
@@ -352,7 +369,7 @@ fn take_table<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange) -> 
     true
 }
 
-/// Whether all that the table holds can be copied; else it is put back.
+/// Checks that everything in the table can be copied, or puts the table back.
 fn isolate<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -378,7 +395,8 @@ fn isolate<M: Mode>(
     movable
 }
 
-/// Whether there is a page that can be copied (isolated, it would have one reference more), or none to be.
+/// Whether the entry's page can be copied. An empty entry and the zero page need no copy. (Kernels
+/// isolate the page, which takes one more reference.)
 fn is_movable<M: Mode>(w: &World<M>, pte: Pte, vma: &Vma) -> Result<(), Errno> {
     match pte {
         Pte::Present(pte) if pte.uffd_wp() || vma.uffd.armed() && pte.special() => {
@@ -391,7 +409,7 @@ fn is_movable<M: Mode>(w: &World<M>, pte: Pte, vma: &Vma) -> Result<(), Errno> {
     }
 }
 
-/// Copies what the table holds into the folio, and puts the table by.
+/// Copies the table's pages into the folio, and deposits the table.
 fn copy<M: Mode>(w: &mut World<M>, at: At, mm: MmId, folio: Pfn) {
     let Some(TakenTable { pages, entries }) = w.mms[mm.index()].taken.take() else { return };
     let mut old: Vec<Option<PresentPte>> = vec![None; pages.pages() as usize];
@@ -420,7 +438,7 @@ fn copy<M: Mode>(w: &mut World<M>, at: At, mm: MmId, folio: Pfn) {
     w.deposit(mm);
 }
 
-/// The page that was copied goes back to the LRU and loses its mapping.
+/// Gives up a page that was copied: puts it back on the LRU and drops its mapping.
 ///
 /// Source: mm/khugepaged.c:release_pte_page, mm/swap_state.c:free_page_and_swap_cache (6.1 to 7.3).
 fn give_up<M: Mode>(w: &mut World<M>, at: At, page: Pfn, locked: bool) {

@@ -1,4 +1,5 @@
-//! A fault on a huge page that is mapped: the access flags, reuse, or page by page.
+//! A fault on a mapped huge page: it sets the access flags, reuses the huge page, or has it mapped
+//! page by page.
 
 use super::anon::map_anon_folio_pmd;
 use super::split::split_huge_pmd;
@@ -24,9 +25,11 @@ use crate::site::Site;
 use crate::userfaultfd::Told;
 use crate::verdict::{Judgement, Reason, Verdict};
 
-/// The entry allows the access: it is marked accessed, for a store dirty.
+/// Serves a fault whose entry already allows the access: marks the entry accessed, and for a store
+/// dirty.
 ///
-/// Source: mm/huge_memory.c:huge_pmd_set_accessed, touch_pmd (5.10 to 7.3); arch/x86/mm/pgtable.c:pmdp_set_access_flags (no flush, and nothing for a load).
+/// Source: mm/huge_memory.c:huge_pmd_set_accessed, touch_pmd (5.10 to 7.3);
+/// arch/x86/mm/pgtable.c:pmdp_set_access_flags (no flush, and nothing for a load).
 pub fn huge_pmd_set_accessed(env: &mut impl Env, fault: Fault, seen: PresentPte) -> Served {
     let Fault { mm, page, write, .. } = fault;
     let used = seen.with(PteFlags::ACCESSED, true).with(PteFlags::DIRTY, write);
@@ -50,13 +53,13 @@ pub fn huge_pmd_set_accessed(env: &mut impl Env, fault: Fault, seen: PresentPte)
     if changed && by_fault { Served::access_flag() } else { Served::spurious() }
 }
 
-/// What the reuse rule says.
+/// What the reuse rule decides.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Decision {
-    /// The entry is another one by now.
+    /// The entry has changed since it was read.
     Raced,
     Reuse,
-    /// It is for the pages to say, one by one.
+    /// The huge page is mapped page by page, and the rule is applied to each page.
     Split,
 }
 
@@ -66,8 +69,9 @@ impl Learnt for Decision {
     }
 }
 
-/// The same, unless userfaultfd protects the huge page: then it is asked, or the huge page is mapped page by page, so that it is told which page is
-/// written.
+/// Serves a write to a huge page that is mapped read-only, or a fault that unshares it. If
+/// userfaultfd write-protects the huge page, a write is reported to it. If userfaultfd lets stores
+/// go on (async), the huge page is mapped page by page instead, so that the written page is noted.
 ///
 /// Source: mm/memory.c:wp_huge_pmd (5.10 to 7.3; 6.7 and later: userfaultfd_wp_async).
 pub fn wp_huge_pmd(
@@ -87,10 +91,11 @@ pub fn wp_huge_pmd(
     Ok(None)
 }
 
-/// A write to a huge page whose entry is `old` and read-only, or a huge page that is to be the process's own. `None`: it is mapped page by
-/// page now, and the fault goes on with its page.
+/// Reuses the huge page, or has it mapped page by page. Its entry is `old` and read-only. `None` if
+/// the huge page is now mapped page by page and the fault goes on with its page. A huge page waits
+/// in no LRU batch, so nothing is drained.
 ///
-/// Source: mm/huge_memory.c:do_huge_pmd_wp_page (5.10 to 7.3). A huge page waits in no LRU batch, so nothing is drained.
+/// Source: mm/huge_memory.c:do_huge_pmd_wp_page (5.10 to 7.3).
 fn do_huge_pmd_wp_page(
     env: &mut impl Env,
     fault: Fault,
@@ -138,8 +143,11 @@ fn do_huge_pmd_wp_page(
     }
 }
 
-/// Source: mm/swapfile.c:reuse_swap_page, page_trans_huge_map_swapcount (5.10: whoever maps it alone may have it);
-/// mm/huge_memory.c:do_huge_pmd_wp_page (6.1 to 7.3: exclusive, or nobody else has a reference).
+/// Applies the reuse rule to a huge page.
+///
+/// Source: mm/swapfile.c:reuse_swap_page, page_trans_huge_map_swapcount (5.10: nobody else may map
+/// it); mm/huge_memory.c:do_huge_pmd_wp_page (6.1 to 7.3: exclusive, or nobody else has a
+/// reference).
 fn decide<M: Mode>(w: &World<M>, folio: Pfn) -> Decision {
     let frame = w.frames.get(folio);
     let alone = match w.policies.reuse {
@@ -153,9 +161,10 @@ fn decide<M: Mode>(w: &World<M>, folio: Pfn) -> Decision {
     if alone { Decision::Reuse } else { Decision::Split }
 }
 
-/// A huge page takes the huge zero page's place; `None`: there is none to be had.
+/// Replaces the huge zero page by a zeroed huge page. `None` if no huge page is available.
 ///
-/// Source: mm/huge_memory.c:do_huge_zero_wp_pmd (6.18, 7.3): pmdp_huge_clear_flush, by base pages.
+/// Source: mm/huge_memory.c:do_huge_zero_wp_pmd (6.18, 7.3), with pmdp_huge_clear_flush, which
+/// flushes by base pages.
 fn do_huge_zero_wp_pmd(
     env: &mut impl Env,
     fault: Fault,
@@ -194,7 +203,8 @@ fn do_huge_zero_wp_pmd(
     Some(Served::spurious())
 }
 
-/// Could write permission have been granted when the entry was last written?
+/// Judges a write fault: it is needless if write permission could have been granted when the entry
+/// was last written.
 fn judge_fault<M: Mode>(w: &World<M>, folio: Pfn) -> Verdict {
     let claimed = w.frames.flags(folio).has(FrameFlags::CLAIMED);
     if w.frames.folio_maps(folio) == 1 && swap_users(w, folio) == 0 && !claimed {

@@ -13,9 +13,10 @@ use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Gives the child the parent's huge page around `page`; false: what there is, is mapped page by page (by now, if it may be pinned: then
-/// its pages are looked at one by one). Whether it is pinned is asked first, and somebody may pin it between that and the end of
-/// the right to store.
+/// Copies the entry of the parent's huge page around `page` to the child. Returns false if the PTEs
+/// are to be copied one by one: because there is no huge page, or because it may be pinned and was
+/// mapped page by page. The fork asks whether the huge page is pinned before it takes the write
+/// permission away, so somebody may pin it in between.
 ///
 /// Source: mm/huge_memory.c:copy_huge_pmd (5.10 to 7.3).
 pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vpn) -> bool {
@@ -30,7 +31,7 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
     if pinned == Some(false) {
         env.step(site, |w, at| {
             let made = pte_alloc(w, at, child, page, 2);
-            // The processor may have set bits of it since.
+            // The processor may have set bits of the entry since.
             if let (Some(()), Some(pmd)) = (made, w.huge_page(parent, page)) {
                 copy_pmd(w, at, (parent, child), page, pmd);
             }
@@ -46,7 +47,7 @@ pub fn copy_huge_pmd(env: &mut impl Env, (parent, child): (MmId, MmId), page: Vp
     pinned == Some(false)
 }
 
-/// Nobody may store to it any more where it is.
+/// Copies the entry. From now on nobody may store to the huge page in place.
 fn copy_pmd<M: Mode>(
     w: &mut World<M>,
     at: At,

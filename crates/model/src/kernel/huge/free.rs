@@ -14,8 +14,8 @@ use crate::policy::LargeShared;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Lets the huge page of `part` be dropped while it stays clean; one of which a part is meant is split. What is left of it
-/// is looked at page by page.
+/// Lets reclaim drop the huge page of `part` while it stays clean. If `part` is only a part of it,
+/// the folio is split instead. The caller then looks at the PTEs that are there.
 ///
 /// Source: mm/huge_memory.c:madvise_free_huge_pmd (5.10 to 7.3).
 pub fn madvise_free_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) {
@@ -57,7 +57,8 @@ fn lock_folio(env: &mut impl Env, folio: Pfn) -> bool {
     env.try_lock(Site::FolioTryLock, Lock::Folio(folio))
 }
 
-/// The same for a large folio all of whose pages are mapped from `page` on, one by one.
+/// Lets reclaim drop a large folio while it stays clean. All of its pages are mapped one by one,
+/// from `page` on.
 ///
 /// Source: mm/madvise.c:madvise_free_pte_range (6.12 to 7.3).
 pub fn free_large(env: &mut impl Env, gather: &mut Gather, page: Vpn, folio: Pfn, pages: u64) {
@@ -84,7 +85,8 @@ pub fn free_large(env: &mut impl Env, gather: &mut Gather, page: Vpn, folio: Pfn
     env.step(site, |w, at| mark_lazyfree(w, at, folio));
 }
 
-/// The folio is no longer dirty, nor in the swap cache; false: others map it, or have it in swap.
+/// Makes the folio clean and takes it out of the swap cache. Returns false if others map it or have
+/// it in swap.
 fn clean<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, pages: u64) -> bool {
     if u64::from(w.frames.folio_maps(folio)) != pages {
         return false;
@@ -99,7 +101,7 @@ fn clean<M: Mode>(w: &mut World<M>, at: At, folio: Pfn, pages: u64) -> bool {
     true
 }
 
-/// All PTEs become old and clean if one of them is not; what that takes away.
+/// Makes all PTEs old and clean, if one of them is not. Returns what that takes away.
 fn clear_ptes<M: Mode>(w: &mut World<M>, at: At, mm: MmId, range: PageRange) -> Option<Change> {
     let mut change = None;
     let ptes = range.iter().filter_map(|page| Some((page, w.pte(mm, page).present()?)));

@@ -1,6 +1,8 @@
-//! khugepaged: the kernel's thread that looks for pages which are mapped one by one where huge pages are wanted, and makes huge pages of them.
+//! khugepaged: the kernel's thread that looks for pages which are mapped one by one where huge
+//! pages are wanted, and collapses them.
 //!
-//! It collapses as `MADV_COLLAPSE` does ([`super::collapse`]), but leaves a table alone whose pages nobody used, or of which too few are there.
+//! It collapses as `MADV_COLLAPSE` does ([`super::collapse`]), but it leaves a table alone if
+//! nobody used its pages or too few of them are there.
 
 use super::collapse::{Collapser, collapse_one};
 use crate::addr::{MmId, PageRange, Vpn};
@@ -12,9 +14,11 @@ use crate::policy::{Collapse, KhugepagedFree};
 use crate::pte::Pte;
 use crate::site::Site;
 
-/// Comes to each huge page's worth of `range` once, in ascending order; how often it comes is for a clock to say.
+/// Tries to collapse each huge page's worth of `range` once, in ascending order. (How often
+/// khugepaged comes is up to a clock, which the model does not have.)
 ///
-/// Source: mm/khugepaged.c:khugepaged_do_scan, khugepaged_scan_mm_slot (5.10 to 6.12), collapse_scan_mm_slot (7.3).
+/// Source: mm/khugepaged.c:khugepaged_do_scan, khugepaged_scan_mm_slot (5.10 to 6.12),
+/// collapse_scan_mm_slot (7.3).
 pub fn khugepaged_scan(env: &mut impl Env, mm: MmId, range: PageRange) {
     let size = env.arch().table_pages(1);
     lru_add_drain_all(env);
@@ -24,14 +28,14 @@ pub fn khugepaged_scan(env: &mut impl Env, mm: MmId, range: PageRange) {
         w.mmap_assert_locked(at, mm);
         next_wanted(w, mm, rest, size)
     }) {
-        // Whatever comes of it.
+        // Nothing depends on the result.
         let _ = collapse_one(env, Collapser::Khugepaged, mm, pages);
         rest.start = pages.end;
     }
     env.unlock(Lock::MmapRead(mm));
 }
 
-/// The next pages that a huge page might map, of a mapping where they are wanted.
+/// The next pages of `range` that a huge page could map, in a mapping where huge pages are wanted.
 fn next_wanted<M: Mode>(w: &World<M>, mm: MmId, range: PageRange, size: u64) -> Option<PageRange> {
     let vmas = w.mms[mm.index()].vmas().iter();
     let wanted = vmas.filter(|vma| vma.may_be_huge(w.config.thp) && vma.anon_vma.is_some());
@@ -41,10 +45,10 @@ fn next_wanted<M: Mode>(w: &World<M>, mm: MmId, range: PageRange, size: u64) -> 
     })
 }
 
-/// What a table holds, counted: what decides whether it is collapsed.
+/// Counts of what a table holds. They decide whether it is collapsed.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Entries without a page, or with the page of zeros.
+    /// Entries without a page, or with the zero page.
     none: u64,
     /// Pages in swap.
     pub(super) swapped: u64,
@@ -52,14 +56,14 @@ pub(super) struct Tally {
     shared: u64,
     /// Pages that were used.
     used: u64,
-    /// Pages that `MADV_FREE` was given and nobody stored to since.
+    /// Pages given to `MADV_FREE` to which nobody has stored since.
     free: u64,
-    /// Whether one may be stored to.
+    /// Whether one of the pages is writable.
     writable: bool,
 }
 
 impl Tally {
-    /// Of so many entries without anything.
+    /// A tally of this many empty entries.
     pub(super) fn of_empty(none: u64) -> Tally {
         Tally { none, ..Tally::default() }
     }
@@ -80,11 +84,12 @@ impl Tally {
         }
     }
 
-    /// Whether the table of these pages stays as it is. The limits are those that kernels begin with (`max_ptes_none`, `max_ptes_swap`,
-    /// `max_ptes_shared` in /sys/kernel/mm/transparent_hugepage/khugepaged).
+    /// Whether the table of these pages stays as it is. The limits are those that kernels begin
+    /// with (`max_ptes_none`, `max_ptes_swap`, `max_ptes_shared` in
+    /// /sys/kernel/mm/transparent_hugepage/khugepaged).
     ///
-    /// Source: mm/khugepaged.c:khugepaged_scan_pmd (5.10), hpage_collapse_scan_pmd (6.1, 6.12), collapse_scan_pmd (7.3),
-    /// __collapse_huge_page_isolate, hugepage_init (khugepaged_init).
+    /// Source: mm/khugepaged.c:khugepaged_scan_pmd (5.10), hpage_collapse_scan_pmd (6.1, 6.12),
+    /// collapse_scan_pmd (7.3), __collapse_huge_page_isolate, hugepage_init (khugepaged_init).
     pub(super) fn is_left<M: Mode>(&self, w: &World<M>, by: Collapser, pages: PageRange) -> bool {
         let wants_right = matches!(w.policies.collapse, Collapse::None | Collapse::Writable);
         if wants_right && !self.writable {

@@ -1,7 +1,8 @@
-//! A huge page moves to another NUMA node as a whole.
+//! A huge page migrates to another NUMA node as a whole.
 //!
-//! Its entry is taken and flushed at once, whatever becomes of other pages' flushes, and a migration entry of the same level
-//! takes its place until the copy is mapped. The table that was put by for it stays put by.
+//! Its entry is taken away and flushed at once, even where flushes for other pages are deferred. A
+//! migration entry of the same level takes its place until the copy is mapped. The table that was
+//! deposited for it stays deposited.
 
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn};
@@ -14,7 +15,7 @@ use crate::policy::AnonExclusive;
 use crate::pte::{MigrationPte, MigrationRight, Pmd, PresentPte, Pte};
 use crate::site::Site;
 
-/// Puts a migration entry in place of the one that maps the folio there.
+/// Replaces the huge entry that maps the folio by a migration entry.
 ///
 /// Source: mm/huge_memory.c:set_pmd_migration_entry (5.10, 6.1, 6.12), with pmdp_invalidate.
 pub fn set_pmd_migration_entry(env: &mut impl Env, folio: Pfn, (mm, pages): (MmId, PageRange)) {
@@ -46,7 +47,7 @@ fn leave_entry<M: Mode>(w: &mut World<M>, at: At, mm: MmId, pages: PageRange, pm
     w.put_frame(at, pmd.pfn);
 }
 
-/// Maps the folio `to` as a whole where a migration entry stands for `from`.
+/// Maps the folio `to` as a whole, where a migration entry names `from`.
 ///
 /// Source: mm/huge_memory.c:remove_migration_pmd (5.10, 6.1, 6.12).
 pub fn remove_migration_pmd(

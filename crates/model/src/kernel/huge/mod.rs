@@ -1,8 +1,9 @@
 //! Transparent huge pages: entries above the last level that map a large folio as a whole.
 //!
-//! Each operation asks here first where one may be in its way ([`pmd_trans_huge_lock`]): it takes the huge page as a whole
-//! if it is about all of it, else it has it mapped page by page ([`split`]) and goes on as ever.
-//! Scenarios that can have none are spared the question ([`Config::huge_pages`](crate::kernels::Config::huge_pages)).
+//! Each operation first looks here for a huge page in its way ([`pmd_trans_huge_lock`]). If the
+//! operation covers all of the huge page, it handles the page as a whole. Otherwise it has the page
+//! mapped page by page ([`split`]) and goes on with the PTEs. Scenarios that can have no huge page
+//! skip the lookup ([`Config::huge_pages`](crate::kernels::Config::huge_pages)).
 
 pub mod advise;
 pub mod age;
@@ -32,8 +33,8 @@ use crate::pte::{Pmd, PresentPte, PteFlags};
 use crate::site::Site;
 use crate::wait::Wait;
 
-/// Takes the lock of the table above the last one of `page` and, if a huge page is mapped there, does `first` with its entry, in
-/// one step; else no lock is held.
+/// Takes the lock of the table above the last one of `page`. If a huge page is mapped there, passes
+/// its entry to `first` in the same step. Otherwise holds no lock and returns `None`.
 ///
 /// Source: include/linux/huge_mm.h:pmd_trans_huge_lock (5.10 to 7.3).
 pub fn pmd_trans_huge_lock<E: Env, R>(
@@ -56,7 +57,7 @@ where
         Pmd::Migrating(_) => {
             w.impossible(
                 at,
-                "a huge page that is being moved was met by what does not wait for it",
+                "an operation that does not wait for migrations met a huge page that is being moved",
             );
             None
         }
@@ -67,18 +68,19 @@ where
     done
 }
 
-/// Gives the lock back.
+/// Gives the lock of [`pmd_trans_huge_lock`] back.
 pub fn pmd_unlock(env: &mut impl Env, mm: MmId, page: Vpn) {
     let lock = Lock::pmd(env.arch(), mm, page);
     env.unlock(lock);
 }
 
-/// Whether the entry is the kernel's own to change back: the processor finds nothing there (`pmd_mkinvalid`).
+/// The entry made invalid (`pmd_mkinvalid`): the processor finds nothing there, and the kernel can
+/// change it back.
 pub const fn invalid(pmd: PresentPte) -> PresentPte {
     pmd.with(PteFlags::PROTNONE, true)
 }
 
-/// The entry that maps a page of the folio there, by itself or with all of it.
+/// The PTE of `page`, if it maps a page of the folio. For a huge page, what that PTE would be.
 pub fn entry_of<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId, page: Vpn) -> Option<PresentPte> {
     let pte = w.page_entry(mm, page).present().filter(|pte| !pte.special())?;
     (w.frames.folio(pte.pfn).0 == folio).then_some(pte)
@@ -89,11 +91,10 @@ pub fn entry_of<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId, page: Vpn) -> Optio
 enum Found {
     /// A table of the last level.
     Table,
-    /// Nothing.
     Nothing,
-    /// A huge page.
+    /// A huge page with this entry.
     Huge(PresentPte),
-    /// A huge page that is being moved.
+    /// A huge page that is being migrated.
     Migrating,
 }
 
@@ -112,7 +113,8 @@ fn find<M: Mode>(w: &World<M>, mm: MmId, page: Vpn) -> Found {
     }
 }
 
-/// Serves a fault by a huge page; `None`: it goes on as if there were none (`VM_FAULT_FALLBACK`).
+/// Serves a fault by a huge page. `None` if the fault goes on as if there were none
+/// (`VM_FAULT_FALLBACK`).
 ///
 /// Source: mm/memory.c:__handle_mm_fault (5.10 to 7.3).
 pub fn handle_pmd(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Option<Served>, Unserved> {
@@ -138,7 +140,7 @@ pub fn handle_pmd(env: &mut impl Env, fault: Fault, vma: &Vma) -> Result<Option<
     }
 }
 
-/// Whether all of the huge page around `page` lies in the mapping (`thp_vma_suitable_order`).
+/// Whether the mapping contains all of the huge page around `page` (`thp_vma_suitable_order`).
 fn is_inside<M: Mode>(w: &World<M>, vma: &Vma, page: Vpn) -> bool {
     let pages = w.huge_span(page).range();
     pages.intersect(vma.range) == pages

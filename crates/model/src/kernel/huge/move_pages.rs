@@ -14,16 +14,17 @@ use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// What is to become of a huge page.
+/// What the move does with a huge page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Next {
-    /// There is none.
+    /// There is no huge page.
     Small,
-    /// It is mapped page by page, for a part of it is meant, or a page table is at the target.
+    /// The huge page is mapped page by page, because only a part of it moves or because the target
+    /// has a page table.
     Part,
-    /// It moves as a whole, if the entry is this one still.
+    /// The huge page moves as a whole, if its entry is still this one.
     Whole(PresentPte),
-    /// Nothing can be moved.
+    /// The move fails with this error.
     Refused(Errno),
 }
 
@@ -33,14 +34,14 @@ impl Learnt for Next {
     }
 }
 
-/// Whether the entry was taken away.
+/// What came of an attempt to take the entry away.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Cleared {
-    /// Somebody was faster, and it is to be looked at anew.
+    /// Another thread was faster, and the caller must look again.
     Again,
-    /// The page is not the process's own any more.
+    /// The page is no longer the process's own.
     Busy,
-    /// It was this one.
+    /// This entry was taken away.
     Taken(PresentPte),
 }
 
@@ -50,8 +51,9 @@ impl Learnt for Cleared {
     }
 }
 
-/// Moves the huge page with which `rest` begins, to `to`; how many pages: none if it is mapped page by page now, or has to be looked at
-/// anew. `None`: there is no huge page.
+/// Moves the huge page at the start of `rest` to `to`. Returns how many pages it moved: 0 if the
+/// huge page is now mapped page by page or has to be looked at again. `None` if there is no huge
+/// page.
 ///
 /// Source: mm/userfaultfd.c:move_pages, move_splits_huge_pmd (6.12, 7.3).
 pub fn move_huge(
@@ -95,6 +97,8 @@ fn look<M: Mode>(w: &World<M>, mm: MmId, rest: PageRange, to: Vpn) -> Next {
     }
 }
 
+/// Moves the huge page as a whole, with its folio locked and its object locked for writing.
+///
 /// Source: mm/huge_memory.c:move_pages_huge_pmd (6.12, 7.3).
 fn move_whole(
     env: &mut impl Env,
@@ -121,7 +125,7 @@ fn move_whole(
     moved
 }
 
-/// The entry is taken, flushed, and put where it belongs, with both tables locked.
+/// Takes the entry away, flushes it, and puts it at the target, with both tables locked.
 fn under_locks(
     env: &mut impl Env,
     mm: MmId,
@@ -167,7 +171,8 @@ fn clear<M: Mode>(
     Cleared::Taken(pmd)
 }
 
-/// It counts as stored to there, and may be, whatever it was; the huge zero page stays as it is.
+/// Puts the entry at the target. The huge page counts as stored to and is writable, whatever it was
+/// before. The entry of the huge zero page only becomes soft-dirty and loses its userfaultfd bit.
 fn put<M: Mode>(w: &mut World<M>, at: At, mm: MmId, (from, to): (Vpn, Vpn), old: PresentPte) {
     let soft_dirty = w.config.soft_dirty;
     let new = if old.special() {

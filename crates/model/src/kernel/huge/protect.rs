@@ -1,4 +1,4 @@
-//! `mprotect` of a huge page as a whole, and `UFFDIO_WRITEPROTECT`.
+//! `mprotect` and `UFFDIO_WRITEPROTECT` of a huge page as a whole.
 
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, Vpn};
@@ -12,10 +12,12 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Changes the entry of the huge page around `page`, if there is one: what it was and is.
+/// Changes the entry of the huge page around `page`, if there is one. Returns the old and the new
+/// entry.
 ///
-/// Source: mm/huge_memory.c:change_huge_pmd, can_change_pmd_writable (6.2 and later), mm/pgtable-generic.c:pmdp_invalidate
-/// (5.10: flushes by itself), arch/x86/mm/pgtable.c:pmdp_invalidate_ad (6.1 to 7.3: does not).
+/// Source: mm/huge_memory.c:change_huge_pmd, can_change_pmd_writable (6.2 and later),
+/// mm/pgtable-generic.c:pmdp_invalidate (5.10: flushes by itself),
+/// arch/x86/mm/pgtable.c:pmdp_invalidate_ad (6.1 to 7.3: does not).
 pub fn change_huge_pmd(
     env: &mut impl Env,
     mm: MmId,

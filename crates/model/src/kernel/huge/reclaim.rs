@@ -1,4 +1,4 @@
-//! Reclaim of large folios: as a whole where the swap device has room for it.
+//! Reclaim of large folios. A folio is reclaimed as a whole where the swap device has room for it.
 
 use super::split::split_huge_pmd_of;
 use super::{entry_of, pmd_trans_huge_lock, pmd_unlock};
@@ -14,9 +14,11 @@ use crate::policy::{LargeReclaim, LazyfreeHuge, LazyfreeUnmap};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Whether the folio was used since this was last asked. A huge page's accessed bit is taken with a flush, those of single pages without.
+/// Whether the folio was used since the last call. Clearing the accessed bit of a huge page's entry
+/// takes a flush. Clearing those of PTEs does not.
 ///
-/// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3); arch/x86/mm/pgtable.c:pmdp_clear_flush_young.
+/// Source: mm/rmap.c:page_referenced_one (5.10), folio_referenced_one (6.1 to 7.3);
+/// arch/x86/mm/pgtable.c:pmdp_clear_flush_young.
 pub fn large_referenced(env: &mut impl Env, folio: Pfn) -> bool {
     let (site, mut used) = (Site::FolioReferenced, false);
     rmap_walk_folio(env, site, folio, |env, (mm, pages)| {
@@ -59,14 +61,14 @@ fn clear_young<M: Mode>(
     used
 }
 
-/// What is to be done with a large folio that has no place in swap yet.
+/// What reclaim does with a large folio that has no swap slots yet.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BeforeSwap {
-    /// Somebody holds it.
+    /// Reclaim keeps the folio, because somebody holds it.
     Keep,
-    /// It is written as a whole.
+    /// Reclaim writes the folio as a whole.
     Write,
-    /// It is split first.
+    /// Reclaim splits the folio first.
     Split,
 }
 
@@ -76,6 +78,8 @@ impl Learnt for BeforeSwap {
     }
 }
 
+/// Decides what reclaim does with a large folio that is to go to swap.
+///
 /// Source: mm/vmscan.c:shrink_page_list (5.10), shrink_folio_list (6.1 to 7.3).
 pub fn before_swap<M: Mode>(w: &World<M>, folio: Pfn) -> BeforeSwap {
     let split = match w.policies.large_reclaim {
@@ -89,7 +93,8 @@ pub fn before_swap<M: Mode>(w: &World<M>, folio: Pfn) -> BeforeSwap {
     }
 }
 
-/// Replaces all entries that map the folio; a page where it was mapped, if none is left.
+/// Replaces all entries that map the folio. Returns a page where it was mapped, if nothing maps it
+/// any more.
 ///
 /// Source: mm/rmap.c:try_to_unmap_one with TTU_SPLIT_HUGE_PMD (5.10 to 7.3).
 pub fn try_to_unmap_large(env: &mut impl Env, folio: Pfn) -> Option<Vpn> {
@@ -116,19 +121,20 @@ fn unmap_ptes(env: &mut impl Env, folio: Pfn, mm: MmId, part: PageRange) {
     }
     for page in part.iter() {
         let entry = env.step(site, |w, _| entry_of(w, folio, mm, page));
-        // The first that has to be put back ends it.
+        // The first PTE that has to be put back ends the walk.
         if entry.is_some() && !unmap_pte(env, unmap, (mm, page)) {
             return;
         }
     }
 }
 
-/// Whether anybody but its mappings and the caller has a reference to the folio.
+/// Whether the folio has references besides those of its mappings and of the caller.
 fn is_held<M: Mode>(w: &World<M>, folio: Pfn) -> bool {
     w.frames.get(folio).refs != 1 + w.frames.folio_maps(folio)
 }
 
-/// Takes away a huge page that MADV_FREE was given, as a whole; whether nothing is left to do with it.
+/// Unmaps, as a whole, a huge page that was given to MADV_FREE. Returns whether nothing is left to
+/// do in this mapping.
 ///
 /// Source: mm/huge_memory.c:unmap_huge_pmd_locked, __discard_anon_folio_pmd_locked (6.12.116, 7.2).
 fn drop_huge_pmd(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) -> bool {
@@ -176,7 +182,8 @@ fn discard_or_restore<M: Mode>(
     true
 }
 
-/// Whether the folio was written since MADV_FREE; where it is then left as it is, it is backed by swap again.
+/// Whether the folio was written since MADV_FREE. On kernels that then leave the folio alone, it is
+/// backed by swap again.
 fn is_written_again<M: Mode>(w: &mut World<M>, folio: Pfn, pmd: PresentPte) -> bool {
     let dirty = pmd.dirty() || w.frames.flags(folio).has(FrameFlags::DIRTY);
     if dirty && w.policies.lazyfree_huge == LazyfreeHuge::Whole {

@@ -10,7 +10,7 @@ use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// What the huge page held whose entry was `pmd` is at `to` now.
+/// Notes that the contents of the huge page at `from`, whose entry was `pmd`, are now at `to`.
 pub(super) fn note_moved<M: Mode>(
     w: &mut World<M>,
     mm: MmId,
@@ -24,8 +24,9 @@ pub(super) fn note_moved<M: Mode>(
     }
 }
 
-/// Moves the huge page at `from` to `to`, unless something is there; whether it did. The flush is before the locks are given back.
-/// Where there is no huge page nothing is made for one. `clears`: it loses its protection by userfaultfd.
+/// Moves the huge page at `from` to `to`, unless something is there. Returns whether it moved. The
+/// flush comes before the locks are given back. If there is no huge page, no table is made for one.
+/// `clears` says whether the huge page loses its protection by userfaultfd.
 ///
 /// Source: mm/mremap.c:move_page_tables, get_old_pmd; mm/huge_memory.c:move_huge_pmd (5.10 to 7.3).
 pub fn move_huge_pmd(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn, clears: bool) -> bool {

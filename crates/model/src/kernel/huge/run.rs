@@ -1,4 +1,4 @@
-//! Pages of a large folio that are mapped one by one, as advice meets them.
+//! Pages of a large folio that are mapped one by one, as `madvise` meets them.
 
 use super::entry_of;
 use super::split_folio::split_folio;
@@ -13,28 +13,28 @@ use crate::policy::{AdviseLarge, LargeShared};
 use crate::pte::PresentPte;
 use crate::site::Site;
 
-/// What advice finds at a page.
+/// What `madvise` finds at a page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Run {
-    /// No page of a large folio.
+    /// A page that belongs to no large folio.
     Small,
-    /// So many pages are left out.
+    /// This many pages are left out.
     Skip(u64),
-    /// A large folio, all of it, page by page: so many.
+    /// All of a large folio, mapped by this many PTEs.
     Whole(Pfn, u64),
-    /// The folio was split: the page is to be looked at again.
+    /// The folio was split, and the page has to be looked at again.
     Again,
     /// The rest of the table is left out.
     Stop,
-    /// The table is gone, and its lock is not held any more.
+    /// The table is gone, and its lock is no longer held.
     Gone,
 }
 
-/// What is to be done about the page.
+/// What to do about the page.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Found {
     Run(Run),
-    /// The folio is to be split; if it cannot be, this is done.
+    /// Split the folio. If that fails, do this instead.
     Split(Pfn, Run),
 }
 
@@ -44,10 +44,12 @@ impl Learnt for Found {
     }
 }
 
-/// Looks at `page` of a table whose lock is held, up to `end`. A folio of which a part is meant is split, with the lock given back meanwhile:
-/// who empties the table then may free it.
+/// Looks at `page`, and at the pages up to `end`, in a table whose lock is held. A folio of which
+/// only a part is meant is split. The table's lock is given back meanwhile, so a thread that
+/// empties the table may free it.
 ///
-/// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1); madvise_folio_pte_batch (6.12 to 7.3).
+/// Source: mm/madvise.c:madvise_cold_or_pageout_pte_range, madvise_free_pte_range (5.10, 6.1);
+/// madvise_folio_pte_batch (6.12 to 7.3).
 pub fn next_run(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Run {
     if !env.config().huge_pages {
         return Run::Small;
@@ -71,7 +73,8 @@ pub fn next_run(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, end: Vpn) -
     if split { Run::Again } else { otherwise }
 }
 
-/// Splits a folio that is locked, and gives lock and reference back; whether it was split.
+/// Splits a folio that is locked, then gives its lock and a reference back. Returns whether the
+/// folio was split.
 pub fn split_and_put(env: &mut impl Env, folio: Pfn) -> bool {
     let split = split_folio(env, folio, None);
     env.unlock(Lock::Folio(folio));
@@ -110,10 +113,11 @@ fn look<M: Mode>(w: &World<M>, site: Site, mm: MmId, page: Vpn, end: Vpn) -> Fou
     }
 }
 
-/// Whether others map pages of the folio, which `mm` does, too, as far as the kernel can tell.
+/// Whether others than `mm` map pages of the folio, as far as the kernel can tell.
 ///
-/// Source: include/linux/mm.h:folio_likely_mapped_shared (6.12), folio_maybe_mapped_shared (6.18, 7.3); page_mapcount of its first page
-/// (5.10), folio_estimated_sharers (6.1), where advice asks for a huge page.
+/// Source: include/linux/mm.h:folio_likely_mapped_shared (6.12), folio_maybe_mapped_shared (6.18,
+/// 7.3); page_mapcount of its first page (5.10), folio_estimated_sharers (6.1), where advice asks
+/// for a huge page.
 pub fn is_shared<M: Mode>(w: &World<M>, folio: Pfn, mm: MmId) -> bool {
     let (head, order) = w.frames.folio(folio);
     let (maps, first) = (w.frames.folio_maps(head), w.frames.get(head).maps);

@@ -1,4 +1,4 @@
-//! A huge page is mapped page by page from now on. Its folio stays whole.
+//! Splits the entry of a huge page into PTEs. The folio stays whole.
 
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
@@ -12,14 +12,15 @@ use crate::policy::{Mutant, SplitDirty};
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Maps the huge page around `page`, if there is one, page by page, for the function `site`.
+/// Splits the entry of the huge page around `page` into PTEs, if there is one. The event names the
+/// function `site`.
 ///
 /// Source: mm/huge_memory.c:__split_huge_pmd (5.10 to 7.3).
 pub fn split_huge_pmd(env: &mut impl Env, site: Site, mm: MmId, page: Vpn) {
     split_if(env, site, mm, page, |_| true);
 }
 
-/// The same if it is this folio that is mapped there.
+/// Splits the entry of the huge page around `page` into PTEs, if it maps this folio.
 pub fn split_huge_pmd_of(env: &mut impl Env, site: Site, mm: MmId, page: Vpn, folio: Pfn) {
     split_if(env, site, mm, page, |pmd| pmd.pfn == folio);
 }
@@ -49,25 +50,28 @@ impl Learnt for PresentPte {
     }
 }
 
-/// The huge page around `page`, whose entry is `pmd`, is about to be mapped page by page, or to wait so.
+/// Emits the split of the huge page around `page`, whose entry is `pmd`. PTEs or migration entries
+/// are about to replace that entry.
 pub fn emit_split<M: Mode>(w: &mut World<M>, at: At, page: Vpn, pmd: PresentPte) {
     let shared = !pmd.special() && w.frames.folio_maps(pmd.pfn) > 1;
     let page = w.huge_span(page).start;
     w.emit(at, EventKind::Split { page, frame: pmd.pfn, shared });
 }
 
-/// The processor finds nothing from here on: the entry of the huge zero page goes, another one is made invalid.
+/// Takes the entry away from the processor. The entry of the huge zero page is cleared, any other
+/// is made invalid. Returns the old entry.
 fn take<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn, old: PresentPte) -> PresentPte {
     let taken = if old.special() { Pte::None } else { Pte::Present(invalid(old)) };
     w.set_pmd(at, mm, page, taken);
     old
 }
 
-/// Flushes, and then maps what was taken page by page. A CPU must not have both sizes cached: so the flush is between, and it is
-/// one of as many base pages as there are, which is more than are invalidated one by one.
+/// Flushes, then maps the pages one by one. A CPU must not have both sizes cached, so the flush
+/// comes in between. It covers all base pages of the huge page, which is more than are invalidated
+/// one by one.
 ///
-/// Source: mm/huge_memory.c:__split_huge_pmd_locked, __split_huge_zero_page_pmd; mm/pgtable-generic.c:pmdp_invalidate,
-/// pmdp_huge_clear_flush (5.10 to 7.3).
+/// Source: mm/huge_memory.c:__split_huge_pmd_locked, __split_huge_zero_page_pmd;
+/// mm/pgtable-generic.c:pmdp_invalidate, pmdp_huge_clear_flush (5.10 to 7.3).
 fn finish(env: &mut impl Env, mm: MmId, page: Vpn, old: PresentPte) {
     let pages = env.arch().huge_pages(page);
     if env.policies().mutant != Mutant::SplitUnflushed {
@@ -83,10 +87,13 @@ fn finish(env: &mut impl Env, mm: MmId, page: Vpn, old: PresentPte) {
     });
 }
 
-/// Each page's entry is like the huge one, and the folio has as many mappings and references, before that of the whole goes.
+/// Maps each page with an entry like the huge one. The folio gets the mappings and references of
+/// all pages before it loses those of the huge page.
 ///
-/// Source: mm/huge_memory.c:__split_huge_pmd_locked: page_ref_add (5.10, 6.1), folio_ref_add and folio_add_anon_rmap_ptes (6.12 to 7.3) come before
-/// munlock_vma_page (6.1), folio_remove_rmap_pmd (6.12 to 7.3). 5.10 lets go of locked pages before it takes the entry away; which comes first shows in nothing.
+/// Source: mm/huge_memory.c:__split_huge_pmd_locked: page_ref_add (5.10, 6.1), folio_ref_add and
+/// folio_add_anon_rmap_ptes (6.12 to 7.3) come before munlock_vma_page (6.1), folio_remove_rmap_pmd
+/// (6.12 to 7.3). 5.10 munlocks the pages before it takes the entry away. The order shows in no
+/// event.
 fn map_page_by_page<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -118,7 +125,8 @@ fn map_page_by_page<M: Mode>(
     munlock_split(w, at, old.pfn, locked);
 }
 
-/// Part of a mapping gets a mapping of its own: huge pages across its borders are mapped page by page.
+/// Splits the entries of huge pages across the borders of `part`. That part of the mapping `vma` is
+/// about to become a mapping of its own.
 pub fn split_at_borders(env: &mut impl Env, mm: MmId, vma: PageRange, part: PageRange) {
     if part.start != vma.start {
         vma_adjust_trans_huge(env, mm, part.start);
@@ -128,7 +136,8 @@ pub fn split_at_borders(env: &mut impl Env, mm: MmId, vma: PageRange, part: Page
     }
 }
 
-/// All of `range` gets unmapped: the mappings that reach out of it are split there.
+/// Splits the entries of huge pages across the borders of `range`, where mappings reach out of it.
+/// All of `range` is about to be unmapped.
 ///
 /// Source: mm/mmap.c:__do_munmap (5.10, 6.1), mm/vma.c:vms_gather_munmap_vmas (6.12 to 7.3).
 pub fn split_outer_borders(env: &mut impl Env, mm: MmId, range: PageRange) {
@@ -150,7 +159,7 @@ pub fn split_outer_borders(env: &mut impl Env, mm: MmId, range: PageRange) {
     }
 }
 
-/// A mapping is to begin or end at `border`: a huge page across it is mapped page by page.
+/// Splits the entry of a huge page across `border`, where a mapping is about to begin or end.
 ///
 /// Source: mm/huge_memory.c:vma_adjust_trans_huge, split_huge_pmd_address (5.10 to 7.3).
 fn vma_adjust_trans_huge(env: &mut impl Env, mm: MmId, border: Vpn) {

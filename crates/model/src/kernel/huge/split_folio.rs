@@ -1,7 +1,8 @@
-//! A large folio becomes as many small ones.
+//! Splits a large folio into small ones.
 //!
-//! Its mappings are frozen first: in place of each is a migration entry, on which whoever faults waits. Then nobody but the
-//! caller has a reference, and its pages are folios of their own when they are mapped again.
+//! Its mappings are frozen first: a migration entry takes the place of each, and faults wait for
+//! it. Then only the caller has a reference, and the pages are folios of their own when they are
+//! mapped again.
 
 use super::split::emit_split;
 use super::{invalid, pmd_trans_huge_lock, pmd_unlock};
@@ -24,11 +25,13 @@ use crate::policy::Mutant;
 use crate::pte::{PresentPte, Pte};
 use crate::site::Site;
 
-/// Splits the folio, which the caller has locked and holds one reference of; false: somebody else holds it, and it is as it was, or
-/// mapped page by page. All flushes are over then. Reclaim, which has taken the folio off the LRU, has its other pages go to `list`, each with
-/// a reference.
+/// Splits the folio, which the caller has locked and holds one reference to. Returns false if
+/// somebody else holds it: it is then as it was, or mapped page by page. In either case all flushes
+/// are over. Reclaim, which has taken the folio off the LRU, passes a `list`: the other pages go
+/// there, each with a reference.
 ///
-/// Source: mm/huge_memory.c:split_huge_page_to_list (5.10, 6.1), split_huge_page_to_list_to_order (6.12), __folio_split (7.3).
+/// Source: mm/huge_memory.c:split_huge_page_to_list (5.10, 6.1), split_huge_page_to_list_to_order
+/// (6.12), __folio_split (7.3).
 pub fn split_folio(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) -> bool {
     let site = Site::SplitFolio;
     let root = env.step(site, |w, _| w.objects.root(w.frames.place(folio).0));
@@ -40,19 +43,20 @@ pub fn split_folio(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>)
 
 fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) -> bool {
     let site = Site::SplitFolio;
-    // 1. Before anything is unmapped (can_split_folio): mappings and the swap cache have references, and we.
+    // 1. Before anything is unmapped, check the references (can_split_folio): those of the
+    // mappings, of the swap cache, and ours.
     let looked = env.step(site, |w, _| {
         let maps = w.frames.folio_maps(folio);
         (w.frames.get(folio).refs == maps + swap_cache_references(w, folio) + 1)
             .then(|| (folio_places(w, folio), w.frames.folio(folio).1))
     });
     let Some((places, order)) = looked else { return false };
-    // 2. No mapping.
+    // 2. Freeze all mappings.
     for (mm, pages) in &places {
         freeze(env, folio, *mm, *pages);
     }
     try_to_unmap_flush(env, Batch::Task, Site::TryToUnmapFlush);
-    // 3. Small folios, unless somebody took a reference meanwhile.
+    // 3. Split the folio, unless somebody took a reference meanwhile.
     let split = env.step(site, |w, at| {
         let alone = w.frames.get(folio).refs == 1 + swap_cache_references(w, folio);
         if alone {
@@ -60,7 +64,7 @@ fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) ->
         }
         alone
     });
-    // 4. Mapped again.
+    // 4. Map the pages again.
     let pages = folio.0..folio.0 + (1 << order);
     let again = Destination { from: pages.clone(), to: folio, zero_page: split };
     for (mm, part) in &places {
@@ -70,7 +74,8 @@ fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) ->
             });
         });
     }
-    // 5. The references that the pages got with their split: without, those that nobody maps are free.
+    // 5. The split gave each page a reference. If there is no list, drop those references: pages
+    // that nobody maps are then free.
     let tails = pages.skip(1).map(Pfn);
     match (split, list) {
         (false, _) => {}
@@ -82,10 +87,10 @@ fn split_locked(env: &mut impl Env, folio: Pfn, list: Option<&mut FolioList>) ->
     split
 }
 
-/// Puts migration entries in place of what maps the folio there.
+/// Replaces the entries that map the folio there by migration entries.
 ///
-/// Source: mm/rmap.c:try_to_unmap_one with TTU_SPLIT_FREEZE (5.10), try_to_migrate_one (6.1 to 7.3); mm/huge_memory.c:
-/// __split_huge_pmd_locked with `freeze`.
+/// Source: mm/rmap.c:try_to_unmap_one with TTU_SPLIT_FREEZE (5.10), try_to_migrate_one (6.1 to
+/// 7.3); mm/huge_memory.c:__split_huge_pmd_locked with `freeze`.
 fn freeze(env: &mut impl Env, folio: Pfn, mm: MmId, pages: PageRange) {
     let site = Site::SplitFolio;
     let taken = pmd_trans_huge_lock(env, site, mm, pages.start, |w, at, pmd| {

@@ -1,4 +1,4 @@
-//! Huge pages are taken away.
+//! Takes huge pages away (`munmap`, `MADV_DONTNEED`).
 
 use super::split::split_huge_pmd;
 use super::{pmd_trans_huge_lock, pmd_unlock};
@@ -11,8 +11,9 @@ use crate::machine::world::Ghost;
 use crate::pte::Pte;
 use crate::site::Site;
 
-/// Takes the huge page of `part`, which lies in one last-level table's worth of pages, if there is one; false: what there is, is
-/// mapped page by page (by now, if only a part is to go).
+/// Takes the huge page of `part` away, if there is one. `part` lies within one last-level table.
+/// Returns false if the PTEs are to be taken away one by one: because there is no huge page, or
+/// because only a part of it goes and it is now mapped page by page.
 ///
 /// Source: mm/memory.c:zap_pmd_range, mm/huge_memory.c:zap_huge_pmd (5.10 to 7.3).
 pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) -> bool {
@@ -41,7 +42,7 @@ pub fn zap_huge_pmd(env: &mut impl Env, gather: &mut Gather, part: PageRange) ->
     });
     let Some(folio) = zapped else { return false };
     gather.changed_pages(pages, Change::Revoked);
-    // What is collected is flushed with the lock of no table held, unless no more fits.
+    // The gather flushes with no table's lock held: at its end, or here if it is full.
     let full = folio.is_some_and(|folio| gather.remove_page(folio));
     pmd_unlock(env, mm, part.start);
     if full {

@@ -1,4 +1,4 @@
-//! Whoever has the userfaultfd reads of an access that waits, and answers.
+//! The userfaultfd's reader learns of an access that waits, and answers it.
 
 use super::fill::fill;
 use super::move_pages::move_pages;
@@ -13,7 +13,7 @@ use crate::site::Site;
 use crate::userfaultfd::{Answer, Fill, Told, source};
 use crate::wait::{Ended, Wait};
 
-/// Answers the next access that waits; if none does, one is waited for.
+/// Answers the next access that waits. If none waits, the reader waits for one.
 ///
 /// Source: fs/userfaultfd.c:userfaultfd_ctx_read (5.10 to 7.3).
 pub fn answer(env: &mut impl Env, mm: MmId, answer: Answer<Extent>) -> Result<Ended<()>, Errno> {

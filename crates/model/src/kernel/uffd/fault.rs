@@ -1,4 +1,4 @@
-//! An access that userfaultfd is asked about.
+//! An access that is reported to userfaultfd.
 
 use crate::addr::{MmId, Vpn};
 use crate::env::{Env, Learnt};
@@ -14,8 +14,8 @@ use crate::site::Site;
 use crate::userfaultfd::Told;
 use crate::wait::Wait;
 
-/// The access waits for an answer, with no lock held, and is tried again; unless there is nothing to wait for any more, which is looked at
-/// once it can be found by whoever answers.
+/// Makes the access wait for an answer, with no lock held. The access is tried again afterwards. It
+/// does not wait if it has nothing left to wait for, which is checked once the reader can find it.
 ///
 /// Source: fs/userfaultfd.c:handle_userfault, userfaultfd_must_wait (5.10 to 7.3).
 pub fn handle_userfault(env: &mut impl Env, fault: Fault, told: Told) -> Unserved {
@@ -39,14 +39,16 @@ fn must_wait<M: Mode>(w: &World<M>, mm: MmId, page: Vpn, told: Told) -> bool {
     }
 }
 
-/// A first store where nothing says that the page was not written: what it maps says that it was.
+/// Notes a first store to a mapping whose missing pages count as not written. The new entry says
+/// that the page was written.
 pub fn note_first_store<M: Mode>(w: &mut World<M>, mm: MmId, vma: &Vma) {
     if holes_are_clean(w, mm, vma) {
         w.ghost.told();
     }
 }
 
-/// A marker that was left where userfaultfd watches no more goes; the access is tried again.
+/// Clears a marker that was left where userfaultfd no longer watches. The access is then tried
+/// again.
 ///
 /// Source: mm/memory.c:pte_marker_clear (6.12, 7.2).
 pub fn clear_marker(env: &mut impl Env, fault: Fault) -> Served {
@@ -65,11 +67,11 @@ pub fn clear_marker(env: &mut impl Env, fault: Fault) -> Served {
 /// What userfaultfd has to do with a store to a page that is mapped read-only.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Watched {
-    /// The entry is another one by now.
+    /// The entry has changed since it was read.
     Raced,
-    /// Nothing, or nothing any more: the store goes on with this entry.
+    /// Nothing, or nothing more: the store goes on with this entry.
     GoesOn(PresentPte),
-    /// Whoever has it is asked.
+    /// The store must be reported to the reader.
     Asks,
 }
 
@@ -79,8 +81,9 @@ impl Learnt for Watched {
     }
 }
 
-/// Looks at the entry, which was `seen`, under the lock of its table; notes that the page is written, if nobody is asked. No TLB knows of the
-/// bit.
+/// Looks at the entry, which was `seen` before, under the lock of its table. If userfaultfd lets
+/// stores go on, clears the entry's bit, which notes that the page is written. The bit is in no
+/// TLB.
 ///
 /// Source: mm/memory.c:do_wp_page (5.10 to 7.3; 6.7 and later: userfaultfd_wp_async).
 pub fn store_to_protected<M: Mode>(
@@ -106,8 +109,8 @@ pub fn store_to_protected<M: Mode>(
     Watched::GoesOn(written)
 }
 
-/// A store to a page whose right to be stored to was taken away without a flush as yet flushes it before it goes on. The caller has the lock of the
-/// table.
+/// Flushes the page before a store to it goes on, if its write permission may have been taken away
+/// without a flush so far. The caller has the lock of the table.
 ///
 /// Source: mm/memory.c:do_wp_page: mm_tlb_flush_pending (5.10 to 7.3).
 pub fn flush_deferred(env: &mut impl Env, fault: Fault, vma: &Vma) {
@@ -120,8 +123,9 @@ pub fn flush_deferred(env: &mut impl Env, fault: Fault, vma: &Vma) {
     }
 }
 
-/// The same for what goes on without the lock, the zero page's replacement and a store to a shared page: the entry to go on with, if nobody is
-/// asked; `None`: it is another one by now.
+/// Applies [`store_to_protected`] and [`flush_deferred`] to stores that go on without the table's
+/// lock: those that replace the zero page, and those to a shared page. Returns the entry to go on
+/// with, or `None` if it has changed.
 pub fn store_begins(
     env: &mut impl Env,
     fault: Fault,

@@ -1,4 +1,5 @@
-//! `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`, `UFFDIO_CONTINUE`, `UFFDIO_POISON`: something is mapped where nothing is yet, and who waits for it goes on.
+//! `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`, `UFFDIO_CONTINUE`, `UFFDIO_POISON`: they map something where
+//! nothing is mapped yet, and wake the accesses that wait for it.
 
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
 use crate::env::{Env, Lock};
@@ -20,8 +21,8 @@ use crate::pte::{Marker, Pte};
 use crate::site::Site;
 use crate::userfaultfd::Fill;
 
-/// Fills the pages of `range`, which one mapping has that is watched; a page where something is ends the call, but what lies before it is
-/// filled.
+/// Fills the pages of `range`, which must lie in one watched mapping. A page where something is
+/// mapped ends the call, but the pages before it are filled.
 ///
 /// Source: mm/userfaultfd.c:__mcopy_atomic (5.10, 6.1), mfill_atomic (6.12, 7.2).
 pub fn fill(env: &mut impl Env, mm: MmId, range: PageRange, how: Fill) -> Result<(), Errno> {
@@ -47,7 +48,8 @@ pub fn fill(env: &mut impl Env, mm: MmId, range: PageRange, how: Fill) -> Result
     filled
 }
 
-/// Takes the mapping's lock, or `mmap_lock` where it has to be given an `anon_vma`.
+/// Takes the mapping's lock, or `mmap_lock` if the mapping needs an `anon_vma` or its lock is not
+/// available.
 ///
 /// Source: mm/userfaultfd.c:uffd_mfill_lock, uffd_lock_vma, find_vma_and_prepare_anon (6.12, 7.2).
 pub(super) fn lock_vma_or_mmap(env: &mut impl Env, mm: MmId, page: Vpn) -> Lock {
@@ -66,9 +68,11 @@ pub(super) fn lock_vma_or_mmap(env: &mut impl Env, mm: MmId, page: Vpn) -> Lock 
     all
 }
 
-/// Fills one page of `range`: of private memory with a page of its own, of what is shared with one of the file.
+/// Fills one page of `range`: private memory with a page of its own, a shared mapping with a page
+/// of the file.
 ///
-/// Source: mm/userfaultfd.c:mfill_atomic_pte (6.12), mfill_atomic_pte_copy, mfill_atomic_pte_zeropage (7.2).
+/// Source: mm/userfaultfd.c:mfill_atomic_pte (6.12), mfill_atomic_pte_copy,
+/// mfill_atomic_pte_zeropage (7.2).
 fn fill_page(
     env: &mut impl Env,
     mm: MmId,
@@ -110,9 +114,11 @@ fn fill_page(
     }
 }
 
-/// The mapping has to have all of `range`, be watched, and may be filled so; it gets what its page needs.
+/// Checks that one watched mapping has all of `range` and may be filled in this way. Then makes the
+/// `anon_vma` and the table that the page needs.
 ///
-/// Source: mm/userfaultfd.c:validate_dst_vma, mfill_file_over_size (6.12, 7.2); find_dst_vma (5.10, 6.1).
+/// Source: mm/userfaultfd.c:validate_dst_vma, mfill_file_over_size (6.12, 7.2); find_dst_vma (5.10,
+/// 6.1).
 fn prepare<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -135,7 +141,7 @@ fn prepare<M: Mode>(
     pte_alloc(w, at, mm, page, 1).ok_or(Errno::Enomem)
 }
 
-/// A page that is new to the file.
+/// Adds a new page to the file and maps it.
 ///
 /// Source: mm/shmem.c:shmem_mfill_atomic_pte (5.10, 6.1, 6.12), shmem_mfill_filemap_add (7.2).
 fn add_file_page(
@@ -172,7 +178,7 @@ fn add_file_page(
     filled
 }
 
-/// The page that the file has.
+/// Maps the page that the file has.
 ///
 /// Source: mm/userfaultfd.c:mcontinue_atomic_pte (6.1), mfill_atomic_pte_continue (6.12, 7.2).
 fn map_file_page(
@@ -199,11 +205,13 @@ fn map_file_page(
     filled
 }
 
-/// Maps the file's page, which is locked and has a reference for it: to be stored to where stores go to the file, and dirty in any
-/// case, in a private mapping as well.
+/// Maps the file's page, which is locked and has a reference for the mapping. The entry is writable
+/// if stores go to the file. An entry that grants no store is dirty all the same, in a private
+/// mapping as well. On older kernels the page is dirty instead (`uffd-shared`).
 ///
-/// Source: mm/userfaultfd.c:mfill_atomic_install_pte (6.1 to 7.2); mm/shmem.c:shmem_mfill_atomic_pte (5.10: the page is dirty, not the entry,
-/// where no store is allowed).
+/// Source: mm/userfaultfd.c:mfill_atomic_install_pte (6.1 to 7.2);
+/// mm/shmem.c:shmem_mfill_atomic_pte (5.10: the page is dirty, not the entry, where no store is
+/// allowed).
 fn map_cached(
     env: &mut impl Env,
     mm: MmId,
@@ -224,12 +232,13 @@ fn map_cached(
     })
 }
 
-/// Whether a page may take the entry's place: that of nothing, or of a marker (`pte_none_mostly`).
+/// Whether a page may replace the entry: nothing is there, or a marker (`pte_none_mostly`).
 const fn may_replace(entry: Pte) -> bool {
     matches!(entry, Pte::None | Pte::Marker(Marker::UffdWp))
 }
 
-/// Sets the entry, unless there is one, with the lock of its table held.
+/// Sets the entry that `entry` returns, with the lock of its table held. If `entry` returns none,
+/// something is mapped there, and the call fails.
 fn install<E: Env>(
     env: &mut E,
     mm: MmId,

@@ -1,4 +1,5 @@
-//! `UFFDIO_MOVE`: pages go from one place to another as they are, without a copy. What was mapped at their old place is flushed.
+//! `UFFDIO_MOVE`: pages move from one place to another as they are, without a copy. The
+//! translations of their old place are flushed.
 
 use super::fill::lock_vma_or_mmap;
 use crate::addr::{MmId, ObjectId, PageRange, Pfn, Vpn};
@@ -20,8 +21,9 @@ use crate::program::Prot;
 use crate::pte::{PresentPte, Pte, PteFlags};
 use crate::site::Site;
 
-/// Moves the pages of `from`, one mapping's, to `to`, in one that is watched. A page that is not there, or something at the target, ends the
-/// call, but what lies before it has been moved.
+/// Moves the pages of `from`, which lie in one mapping, to `to`, in a mapping that is watched. A
+/// page that is not there, or something at the target, ends the call, but the pages before it have
+/// moved.
 ///
 /// Source: mm/userfaultfd.c:move_pages (6.12, 7.2; came in 6.8).
 pub fn move_pages(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<(), Errno> {
@@ -36,7 +38,7 @@ pub fn move_pages(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Res
     result
 }
 
-/// Takes the locks of both mappings, or `mmap_lock` if those are not to be had.
+/// Takes the locks of both mappings, or `mmap_lock` if one of them is not available.
 ///
 /// Source: mm/userfaultfd.c:uffd_move_lock (6.12, 7.2).
 fn lock_both(env: &mut impl Env, mm: MmId, from: Vpn, to: Vpn) -> [Option<Lock>; 2] {
@@ -72,6 +74,8 @@ fn move_all(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> (u64, Res
     (done, Ok(()))
 }
 
+/// Checks that the pages may move, and gives the target's mapping an `anon_vma`.
+///
 /// Source: mm/userfaultfd.c:validate_move_areas, find_vmas_mm_locked (6.12, 7.2).
 fn validate_move_areas<M: Mode>(
     w: &mut World<M>,
@@ -101,16 +105,16 @@ fn validate_move_areas<M: Mode>(
     Ok(())
 }
 
-/// What is to be moved next.
+/// What to move next.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Next {
-    /// A page: its frame, and the object by which walks find it.
+    /// A page: its frame, and the object by which rmap finds it.
     Page(Pfn, ObjectId),
-    /// One of this large folio, which is split first.
+    /// A page of this large folio, which is split first.
     Large(Pfn),
-    /// The zero page's entry, or one of swap, which nobody finds by a walk.
+    /// The zero page's entry or a swap entry, which no rmap walk finds.
     Entry(Pte),
-    /// Nothing can be.
+    /// The move fails with this error.
     Refused(Errno),
 }
 
@@ -120,7 +124,8 @@ impl Learnt for Next {
     }
 }
 
-/// Moves the first page of `rest`, or the pages from there on whose flush can be one; how many: none if somebody was faster, and it is to be looked at anew.
+/// Moves the first page of `rest`, or as many pages from there on as one flush can cover. Returns
+/// how many: 0 if another thread was faster and the caller must look again.
 ///
 /// Source: mm/userfaultfd.c:move_pages_pte (6.12), move_pages_ptes (7.2).
 fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u64, Errno> {
@@ -164,14 +169,14 @@ fn move_next(env: &mut impl Env, mm: MmId, rest: PageRange, to: Vpn) -> Result<u
     }
 }
 
-/// How many pages both tables have from there on.
+/// How many pages of `rest` have their PTEs in one table here and in one table at the target.
 fn run_length(arch: &Arch, rest: PageRange, to: Vpn) -> u64 {
     let span = arch.table_pages(1);
     let left = |page: Vpn| span - page.0 % span;
     rest.pages().min(left(rest.start)).min(left(to))
 }
 
-/// Does `action` with the locks of both tables.
+/// Runs `action` with the locks of both tables, if both are there.
 fn with_tables<E: Env>(env: &mut E, mm: MmId, (page, to): (Vpn, Vpn), action: impl FnOnce(&mut E)) {
     let span = env.arch().table_pages(1);
     let apart = page.0 / span != to.0 / span;
@@ -219,13 +224,13 @@ fn is_large<M: Mode>(w: &World<M>, pfn: Pfn) -> bool {
     w.frames.flags(pfn).has(FrameFlags::LARGE)
 }
 
-/// Whether the process alone has the page.
+/// Whether the page is exclusive to the process and not pinned.
 pub fn is_own<M: Mode>(w: &World<M>, pte: PresentPte) -> bool {
     w.frames.flags(pte.pfn).has(FrameFlags::EXCLUSIVE) && !maybe_dma_pinned(w, pte.pfn)
 }
 
-/// Moves the page in frame `first`, which is locked, and those after it, up to `run`, as long as they can be locked without waiting; and flushes what was
-/// mapped.
+/// Moves the page in frame `first`, which is locked, and the pages after it, up to `run` in all. It
+/// stops at a page that cannot be locked without waiting. Then it flushes what was mapped.
 fn move_present_ptes(
     env: &mut impl Env,
     mm: MmId,
@@ -259,7 +264,7 @@ fn move_present_ptes(
     moved
 }
 
-/// It may be stored to there, whatever it was.
+/// Moves one page. The new entry is writable, whatever the old one was.
 fn move_present_pte<M: Mode>(
     w: &mut World<M>,
     at: At,
@@ -284,7 +289,8 @@ fn move_present_pte<M: Mode>(
     true
 }
 
-/// Moves what is no page of the process's own, if it is there still and nothing is at the target.
+/// Moves an entry that has no page of the process's own, if it has not changed and nothing is at
+/// the target.
 ///
 /// Source: mm/userfaultfd.c:move_zeropage_pte, move_swap_pte (6.12, 7.2).
 fn move_entry<M: Mode>(
@@ -304,7 +310,7 @@ fn move_entry<M: Mode>(
     };
     w.set_pte(at, mm, page, Pte::None);
     w.set_pte(at, mm, to, new);
-    // Walks for a page that is in the swap cache look where it is now.
+    // Rmap walks for a page in the swap cache look for it at its new place.
     if let Pte::Swap(swap) = old
         && let Some(frame) = w.swap.get(swap.slot).cached
     {

@@ -1,4 +1,4 @@
-//! `UFFDIO_WRITEPROTECT`.
+//! `UFFDIO_WRITEPROTECT`: userfaultfd's protection of pages from stores.
 
 use crate::addr::{MmId, PageRange};
 use crate::env::{Env, Lock};
@@ -8,10 +8,11 @@ use crate::machine::world::Ghost;
 use crate::policy::UffdRanges;
 use crate::site::Site;
 
-/// Protects the pages of `range` from stores, or no more: then whoever waits goes on. A mapping that is not watched ends the call,
-/// but what lies before it has been changed.
+/// Write-protects the pages of `range`, or ends their protection and wakes the accesses that wait.
+/// A mapping that is not watched ends the call, but the pages before it are changed.
 ///
-/// Source: mm/userfaultfd.c:mwriteprotect_range, uffd_wp_range; fs/userfaultfd.c:userfaultfd_writeprotect (5.10 to 7.3).
+/// Source: mm/userfaultfd.c:mwriteprotect_range, uffd_wp_range;
+/// fs/userfaultfd.c:userfaultfd_writeprotect (5.10 to 7.3).
 pub fn write_protect(
     env: &mut impl Env,
     mm: MmId,

@@ -17,9 +17,9 @@ use crate::userfaultfd::{Registration, Watch};
 
 const STORES: Watch = Watch { write_protect: true, ..Watch::NONE };
 
-/// Watches the mappings in `range`, which may have holes between them: for these accesses alone, unless they are
-/// watched for them already. What they hold stays as it is. Where other features are asked for than the userfaultfd
-/// has, it is closed first, and another one is made.
+/// Watches the mappings in `range` for these accesses alone, unless they are already watched for
+/// them. The range may have holes. Entries that are there stay as they are. If other features are
+/// asked for than the userfaultfd has, the call closes it first and makes another one.
 ///
 /// Source: fs/userfaultfd.c:userfaultfd_api, userfaultfd_register (5.10 to 6.18),
 /// mm/userfaultfd.c:userfaultfd_register_range (6.12, 7.3), userfaultfd_register (7.3).
@@ -71,12 +71,12 @@ pub fn register(
     Ok(())
 }
 
-/// What a registration begins with.
+/// What a registration has to begin with.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Begin {
-    /// The userfaultfd, or one that nobody has used yet, is as it is to be.
+    /// Nothing: the userfaultfd has these features, or nobody has used it yet.
     Register,
-    /// Another one watches something.
+    /// A userfaultfd with other features watches something, and must be closed first.
     CloseFirst,
 }
 
@@ -113,17 +113,19 @@ fn begin(
 /// Every page.
 const ALL: PageRange = PageRange { start: Vpn(0), end: Vpn(u64::MAX) };
 
-/// An entry without the bit counts as not written, whatever it grants.
+/// Sets the bit of the entry and leaves its rights (a mutant): an entry without the inverted bit
+/// counts as not written, whatever it grants.
 fn keep_bit<M: Mode>(w: &mut World<M>, at: At, mm: MmId, page: Vpn) {
     if let Some(pte) = w.pte(mm, page).present() {
         w.set_pte(at, mm, page, Pte::Present(pte.with(PteFlags::UFFD_WP, true)));
     }
 }
 
-/// Closes the userfaultfd, so that another one can be made. Nothing is watched or protected any more, and who waits goes
-/// on.
+/// Closes the userfaultfd, so that another one can be made. Nothing is watched or protected any
+/// more, and the accesses that wait go on.
 ///
-/// Source: fs/userfaultfd.c:userfaultfd_release (6.12), mm/userfaultfd.c:userfaultfd_release_all (6.18, 7.3).
+/// Source: fs/userfaultfd.c:userfaultfd_release (6.12), mm/userfaultfd.c:userfaultfd_release_all
+/// (6.18, 7.3).
 fn close(env: &mut impl Env, mm: MmId) {
     env.lock(Lock::MmapWrite(mm));
     let mut rest = ALL;
@@ -139,7 +141,7 @@ fn close(env: &mut impl Env, mm: MmId) {
     env.step(Site::UserfaultfdRelease, |w, _| w.mms[mm.index()].uffd.waiting.clear());
 }
 
-/// Whether the mapping can be watched so from now on.
+/// Whether the mapping can be watched in this way from now on.
 fn may_register(vma: &Vma, registration: Registration, policies: &Policies) -> Result<(), Errno> {
     if !can_userfault(vma, registration, policies.uffd_shared) {
         return Err(Errno::Einval);
@@ -151,9 +153,10 @@ fn may_register(vma: &Vma, registration: Registration, policies: &Policies) -> R
     }
 }
 
-/// Whether what the mapping maps can be watched so.
+/// Whether the mapping's kind of memory can be watched in this way.
 ///
-/// Source: fs/userfaultfd.c:vma_can_userfault (5.10), include/linux/userfaultfd_k.h:vma_can_userfault (6.1, 6.12), mm/userfaultfd.c (7.2).
+/// Source: fs/userfaultfd.c:vma_can_userfault (5.10),
+/// include/linux/userfaultfd_k.h:vma_can_userfault (6.1, 6.12), mm/userfaultfd.c (7.2).
 fn can_userfault(vma: &Vma, registration: Registration, rule: UffdShared) -> bool {
     let Registration { mode, features } = registration;
     if vma.is_anonymous() {
@@ -169,10 +172,12 @@ fn can_userfault(vma: &Vma, registration: Registration, rule: UffdShared) -> boo
     }
 }
 
-/// Watches them no more: what was protected is not, and who waits goes on where missing pages were watched. (Who waits for a
-/// protected one sleeps on.) Not if any of them maps a file on a disk and is not watched: it could not be.
+/// Ends the watch over the mappings in `range`. Their pages are no longer protected. Where missing
+/// pages were watched, all accesses that wait go on. Elsewhere, they sleep on. Fails if one of the
+/// mappings maps a file on a disk and is not watched for stores: nothing else can be watched there.
 ///
-/// Source: fs/userfaultfd.c:userfaultfd_unregister (5.10 to 7.3), mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.3).
+/// Source: fs/userfaultfd.c:userfaultfd_unregister (5.10 to 7.3),
+/// mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.3).
 pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errno> {
     env.lock(Lock::MmapWrite(mm));
     let site = Site::UserfaultfdUnregister;
@@ -203,7 +208,7 @@ pub fn unregister(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), 
     Ok(())
 }
 
-/// A mapping, or what of it is named, is watched no more.
+/// Ends the watch over a mapping, or over the part of it in `pages`.
 ///
 /// Source: mm/userfaultfd.c:userfaultfd_clear_vma (6.12, 7.3).
 fn clear_vma(env: &mut impl Env, site: Site, mm: MmId, (pages, watched): (PageRange, Watch)) {

@@ -1,11 +1,13 @@
-//! TLB flushes on x86: `flush_tlb_mm_range`, `arch_tlbbatch_flush` and what a CPU does when asked.
+//! TLB flushes on x86: `flush_tlb_mm_range`, `arch_tlbbatch_flush`, and the function that an
+//! interrupted CPU runs.
 //!
-//! Every flush raises the address space's generation; a CPU whose slot is at that generation is
-//! clean. A send event does not mean that anybody was interrupted: which CPUs are is decided
+//! Every flush raises the address space's generation. A CPU whose slot is at that generation is
+//! clean. A send event does not mean that any CPU was interrupted: the kernel decides that
 //! afterwards.
 //!
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3.
 
+use super::broadcast;
 use super::switch::switch_mm;
 use super::verdict::{judge, judge_batch, judge_interrupt};
 use crate::addr::{CpuId, MmId, PageRange};
@@ -25,13 +27,13 @@ use crate::verdict::Verdict;
 /// `struct flush_tlb_info`.
 #[derive(Copy, Clone, Debug, Hash)]
 pub(super) struct Info {
-    site: Site,
+    pub(super) site: Site,
     /// `None` for the batched flush.
     mm: Option<MmId>,
     pub(super) range: Option<PageRange>,
     pub(super) stride_shift: u32,
     freed_tables: bool,
-    /// `None`: no generation of its own.
+    /// `None`: the flush has no generation of its own.
     new_gen: Option<u64>,
     initiator: CpuId,
     pub(super) verdict: Verdict,
@@ -43,7 +45,7 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
     let ceiling = env.arch().flush_ceiling;
     let few = |range: &PageRange| range.pages() >> request.stride_shift <= ceiling;
     let range = request.range.filter(few);
-    // 1. A generation of its own; many pages become all.
+    // 1. Take a new generation. A flush of too many pages becomes a full one.
     let begun = env.step(Site::FlushTlbMmRange, |w, at| {
         let verdict = judge(w, at, &request, range);
         if left_out(w, at, verdict) {
@@ -65,16 +67,24 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         initiator: env.context().cpu,
         verdict,
     };
-    // 2. This CPU and the others, in the kernel's order.
+    // 2. Flush by an instruction, or flush this CPU and the others, in the kernel's order.
+    if broadcast::reaches(env, mm) {
+        broadcast::broadcast_tlb_flush(env, &info, mm);
+        return;
+    }
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
         let mask = &w.mms[mm.index()].cpumask;
         (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, mm))
     });
+    let asked = others.is_some();
     run(env, &info, order, others, loaded);
+    if asked {
+        broadcast::consider_global_asid(env, mm);
+    }
 }
 
-/// A PTE was cleared, and the flush is put off: CPUs that are away flush when they come back; those that are here are
-/// remembered.
+/// Defers the flush of a PTE that was cleared. CPUs that are away flush when they come back. The
+/// batch remembers the CPUs that are in the mask now.
 pub fn arch_tlbbatch_add_pending(env: &mut impl Env, batch: Batch, mm: MmId, writable: bool) {
     env.step(Site::ArchTlbbatchAddPending, |w, _| w.mms[mm.index()].tlb_gen += 1);
     env.step(Site::ArchTlbbatchAddPending, |w, at| {
@@ -85,7 +95,7 @@ pub fn arch_tlbbatch_add_pending(env: &mut impl Env, batch: Batch, mm: MmId, wri
     });
 }
 
-/// Flushes what a batched unmap put off, on the CPUs that it collected.
+/// Does the flush that a batched unmap deferred, on the CPUs that the batch collected.
 pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
     let order = env.policies().flush_order;
     let initiator = env.context().cpu;
@@ -104,6 +114,10 @@ pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
         initiator,
         verdict,
     };
+    if broadcast::flushes_batches(env.policies()) {
+        broadcast::flush_all_nonglobals(env, &info);
+        return;
+    }
     let here = cpus.contains(initiator);
     let others = cpus.any_but(initiator).then_some(cpus);
     run(env, &info, order, others, here);
@@ -130,9 +144,9 @@ fn flush_here(env: &mut impl Env, info: &Info, sent: bool) {
     env.step(Site::FlushTlbFunc, |w, at| flush_tlb_func(w, at, at.cpu, info, sent));
 }
 
-/// Sends to the CPUs of `mask` and waits for them.
+/// Sends the flush to the CPUs of `mask` and waits for them.
 fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
-    // 1. The event comes first, whoever will be interrupted.
+    // 1. Emit the event, before it is clear which CPUs will be interrupted.
     let (targets, self_receives) = env.step(Site::FlushTlbMulti, |w, at| {
         let mut targets = mask;
         targets.retain(|cpu| wants_interrupt(w, cpu, info));
@@ -146,7 +160,7 @@ fn flush_tlb_multi(env: &mut impl Env, info: &Info, mask: CpuSet, local: bool) {
         w.emit_judged(at.site(info.site), kind, info.verdict);
         (targets, self_receives)
     });
-    // 2. Each CPU in its own time; the initiator among them.
+    // 2. Flush on each CPU in its own time, including the initiator.
     if local {
         flush_here(env, info, true);
     }
@@ -177,7 +191,7 @@ fn wants_interrupt<M: Mode>(w: &World<M>, cpu: CpuId, info: &Info) -> bool {
     }
 }
 
-/// What a CPU does when it is asked to flush (`flush_tlb_func`). Part of a step.
+/// The function that a CPU runs when it is asked to flush (`flush_tlb_func`). Part of a step.
 fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, sent: bool) {
     let local = cpu == info.initiator;
     let c = &w.cpus[cpu.index()];
@@ -227,8 +241,8 @@ fn flush_tlb_func<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, info: &Info, se
     emit_answer(w, at, reason, pages, verdict);
 }
 
-/// What brings a CPU's slot from generation `local_gen` to `mm_gen`: the pages asked for if they are all that it
-/// missed, else everything (`None`).
+/// The flush that brings a CPU's slot from generation `local_gen` to `mm_gen`: only the requested
+/// pages, if this flush is all that the CPU missed, else everything (`None`).
 #[inline]
 fn missed(mutant: Mutant, (local_gen, mm_gen): (u64, u64), info: &Info) -> Option<PageRange> {
     let in_turn = info.new_gen == Some(local_gen + 1) && info.new_gen == Some(mm_gen)

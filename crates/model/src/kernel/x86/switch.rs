@@ -1,8 +1,9 @@
-//! A CPU of x86 changes address space: `switch_mm_irqs_off`, lazy TLB mode.
+//! Address space switch of an x86 CPU: `switch_mm_irqs_off`, lazy TLB mode.
 //!
-//! Invariant: a CPU that has an address space loaded is in its `cpumask`, and the generation in
-//! its slot says up to which flush its TLB is good.
+//! Invariant: a CPU that has an address space loaded is in its `cpumask`, and the generation in its
+//! slot is that of the last flush that its TLB has seen.
 
+use super::broadcast::wanted_gen;
 use crate::addr::{CpuId, MmId};
 use crate::event::{EventKind, FlushReason};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
@@ -20,17 +21,17 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     let prev = w.cpus[cpu.index()].loaded;
     let next_gen = w.mms[next.index()].tlb_gen;
 
-    // 1. The same address space: at most a flush that was skipped while lazy.
+    // 1. It is loaded already: make up at most for a flush that was skipped while lazy.
     if prev == next {
         let asid = w.cpus[cpu.index()].asid;
         let looks = w.policies.mutant != Mutant::LazyStays;
-        if looks && was_lazy && w.cpus[cpu.index()].local_gen() != next_gen {
+        if looks && was_lazy && w.cpus[cpu.index()].local_gen() < wanted_gen(w, next) {
             load_flushed(w, at, asid, next, next_gen);
         }
         return;
     }
 
-    // 2. Another one: who is in which mask.
+    // 2. It is another one: update the masks.
     if prev != INIT_MM && w.policies.cpumask == CpumaskClear::AtSwitch {
         w.mms[prev.index()].cpumask.remove(cpu);
     }
@@ -41,11 +42,12 @@ pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     let (old_asid, unloads) = (w.cpus[cpu.index()].asid, w.mms[prev.index()].unloads);
     w.tlbs.unload(cpu, old_asid, unloads);
 
-    // 3. Its old slot if it still has one, else the next in turn.
+    // 3. Use the old slot if the CPU still has one, else the next one in turn.
     let looks = w.policies.mutant != Mutant::ReturnUnflushed;
+    let wanted = wanted_gen(w, next);
     let c = &mut w.cpus[cpu.index()];
     match c.slot_of(next) {
-        Some(asid) if !looks || c.slots[asid].tlb_gen >= next_gen => {
+        Some(asid) if !looks || c.slots[asid].tlb_gen >= wanted => {
             (c.asid, c.loaded) = (asid, next);
             w.tlbs.load(cpu, asid, next, &w.mms[next.index()]);
             emit_switch(w, at, Some(0));
@@ -75,7 +77,7 @@ fn emit_switch<M: Mode>(w: &mut World<M>, at: At, pages: Option<u32>) {
     w.emit(at, EventKind::Flush { reason: FlushReason::TaskSwitch, pages, asked: None });
 }
 
-/// `cpu` goes idle (or to a kernel thread) and keeps its address space loaded.
+/// Makes `cpu` idle (or run a kernel thread), with its address space still loaded.
 ///
 /// Source: arch/x86/mm/tlb.c:enter_lazy_tlb.
 pub fn enter_lazy<M: Mode>(w: &mut World<M>, cpu: CpuId) {

@@ -1,8 +1,8 @@
-//! What several tests need: the reference captures, and runs in words.
+//! What several tests use: the reference captures, and runs in words.
 
 pub use needless_model::compared::{fold, told};
 
-/// One line of the table: a scenario, with its settings, on some kernels.
+/// One line of the table: a scenario with its settings, on some kernels.
 pub struct Capture {
     pub scenario: &'static str,
     pub kernels: Vec<&'static str>,
@@ -15,7 +15,7 @@ pub fn captures() -> impl Iterator<Item = Capture> {
     lines(include_str!("../../../../../tests/captures.tsv"))
 }
 
-/// Those of machines with several NUMA nodes.
+/// The captures of machines with several NUMA nodes.
 pub fn captures_of_nodes() -> impl Iterator<Item = Capture> {
     lines(include_str!("../../../../../tests/captures-nodes.tsv"))
 }

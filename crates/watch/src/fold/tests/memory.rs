@@ -99,7 +99,8 @@ fn a_race_for_a_huge_page_makes_one() {
     assert_eq!(script.found(Needless::RacedAllocation), (1, 0));
 }
 
-/// A batched flush names no address space: a CPU that runs another process is up to date, and did not flush meanwhile.
+/// A batched flush names no address space: a CPU that runs another process is up to date, and did
+/// not flush meanwhile.
 #[test]
 fn a_batched_flush_of_reclaim_met_another_process() {
     const STRANGER: i32 = 99;

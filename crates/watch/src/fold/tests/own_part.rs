@@ -1,4 +1,5 @@
-//! The CPU that flushes does a part of the flush itself: that part interrupts nobody, whatever it finds.
+//! The CPU that flushes does a part of the flush itself: that part interrupts nobody, whatever it
+//! finds.
 
 use super::*;
 use FlushReason::RemoteWrongCpu;
@@ -35,7 +36,8 @@ fn a_flush_for_an_address_space_that_its_own_cpu_left_interrupts_nobody() {
     assert_eq!(folded.tallies.of(1).answers.surely, 1);
 }
 
-/// What a CPU was asked to call before is over, with its end or, where ends are not recorded, without.
+/// What a CPU was asked to call before is over, with its end or, where ends are not recorded,
+/// without.
 #[test]
 fn it_is_not_charged_to_the_interrupt_before() {
     for ends in [true, false] {

@@ -257,7 +257,7 @@ fn print(
     let name = &comparison.program.name;
     let scenario = &args.choice.scenario;
     let target = || specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]).name();
-    match (table, args.format) {
+    match (args.format.table(), args.format) {
         (Some(format), _) => sink.table(&needless_tables::rounds(comparison)?, format),
         (None, CompareFormat::Json) => sink.json(&json::expected(comparison, cases)),
         (None, CompareFormat::Junit) => sink.result(&ci::junit(name, cases).map_err(no_xml)?),

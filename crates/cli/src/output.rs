@@ -107,8 +107,9 @@ impl Output {
     ) -> Result<Sink<'a>, Failure> {
         if table.is_some() && file.is_none() && std::io::stdout().is_terminal() {
             return Err(Failure::Usage {
-                message: "a table in Parquet or Arrow is not text, and standard output is a terminal"
-                    .to_owned(),
+                message:
+                    "a table in Parquet or Arrow is not text, and standard output is a terminal"
+                        .to_owned(),
                 help: "write it to a file, as in -o result.parquet".to_owned(),
             });
         }

@@ -40,7 +40,7 @@ pub const TABLES_VERSION: u32 = 1;
 pub mod key {
     /// What a row is: `rounds`, `summary`, `events`, `scenarios`, `stat`.
     pub const TABLE: &str = "needless.table";
-    /// [`TABLES_VERSION`](crate::TABLES_VERSION)
+    /// The version of the tables, [`TABLES_VERSION`](crate::TABLES_VERSION).
     pub const VERSION: &str = "needless.tables_version";
     /// The JSON document of the same result without what the rows hold.
     pub const DOCUMENT: &str = "needless.document";

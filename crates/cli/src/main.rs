@@ -10,7 +10,6 @@ mod failure;
 mod files;
 mod groups;
 mod inherited;
-mod interrupt;
 mod memory;
 mod output;
 mod page;

@@ -4,13 +4,13 @@ use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
 use crate::args::{AgreeArgs, Draw, PageFormat};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
-use crate::interrupt;
 use crate::memory::Memory;
 use crate::output::{Output, Progress, tell, tell_laid_out};
 use crate::page::made;
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
+use needless_live::interrupt;
 use needless_model::foreign;
 use needless_model::kernels::KernelRow;
 use needless_report::agree::{
@@ -216,7 +216,8 @@ fn scenarios(
     let named = names.iter().map(|name| agree::named(name, args.rounds));
     let drawn_for = drawn_for(target, args.draw);
     let drawn = |n| agree::random(seed.wrapping_add(n), &drawn_for);
-    named.chain((0..count).map(drawn)).collect()
+    let all = named.chain((0..count).map(drawn));
+    all.take_while(|_| interrupt::asked().is_none()).collect()
 }
 
 /// The kernel and machine that random scenarios are drawn for.

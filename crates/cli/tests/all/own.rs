@@ -27,7 +27,7 @@ fn stdout(args: &[&str], status: i32) -> String {
 
 /// The header of a bzImage that states its own length: this much, and 16 bytes more for each
 /// `more`.
-fn bzimage(more: u32) -> Vec<u8> {
+pub(super) fn bzimage(more: u32) -> Vec<u8> {
     let mut bytes = vec![0; 1024];
     let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
     put(0x1f1, &[1]);

@@ -1,6 +1,7 @@
 //! A signal to the command alone, not to its process group, while it waits for something that does
 //! not end: a guest that does not boot, an archive that does not answer, the lock of another
-//! process. QEMU and apt are scripts here, so nothing is booted or fetched.
+//! process. And what the command inherits about signals. QEMU and apt are scripts here, so nothing
+//! is booted or fetched.
 
 use super::own::bzimage;
 use needless_testing::{until, until_true};
@@ -10,7 +11,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Notes its process id and sleeps, except for questions that have an answer at once.
+/// Notes its process id and sleeps, except for questions that have an answer at once. Where there
+/// is a file `ENDS` beside it, it ends with that file's text as its complaint.
 const SLEEPS: &str = r#"#!/bin/sh
 case "$*" in
     --version) echo QEMU emulator version 9.9; exit;;
@@ -18,6 +20,7 @@ case "$*" in
     dump) exit;;
 esac
 echo $$ >> "$0.started"
+cat "${0%/*}/ENDS" >&2 && exit 100
 exec sleep 600
 "#;
 
@@ -43,11 +46,16 @@ impl Place {
 
     /// Starts the command. Its signals are not ignored, whatever this process has inherited.
     fn start(&self, words: &[&str]) -> Running {
+        self.start_with("--default-signal=INT,TERM,HUP", words)
+    }
+
+    /// Starts the command with an option of `env` about signals.
+    fn start_with(&self, inherited: &str, words: &[&str]) -> Running {
         let path = std::env::var_os("PATH").unwrap();
         let own = std::iter::once(self.path().join("bin"));
         let path = std::env::join_paths(own.chain(std::env::split_paths(&path))).unwrap();
         let mut command = Command::new("env");
-        command.arg("--default-signal=INT,TERM,HUP").arg(assert_cmd::cargo::cargo_bin!("needless"));
+        command.arg(inherited).arg(assert_cmd::cargo::cargo_bin!("needless"));
         command.args(words).env("PATH", path).env("XDG_CACHE_HOME", self.path().join("cache"));
         command.env("LC_ALL", "C.UTF-8").current_dir(self.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -150,4 +158,34 @@ fn one_signal_ends_the_wait_for_another_process() {
     });
     assert_eq!(command.end_by("TERM"), 143);
     assert!(place.started("apt-get").is_empty());
+}
+
+#[test]
+fn a_blocked_signal_ends_the_command_as_well() {
+    if !has_runner() {
+        needless_testing::skip!("the runner is not built");
+    }
+    let place = Place::new();
+    let words = ["agree", "--random", "20", "-t", "kernel:./bzImage"];
+    let mut command = place.start_with("--block-signal=TERM", &words);
+    command.until("the emulator", |_| !place.started("qemu-system-x86_64").is_empty());
+    assert_eq!(command.end_by("TERM"), 143);
+}
+
+/// With SIGCHLD ignored the kernel reaps children, and nobody learns how they ended.
+#[test]
+fn an_ignored_sigchld_hides_no_reason() {
+    if !has_runner() {
+        needless_testing::skip!("the runner is not built");
+    }
+    let place = Place::new();
+    fs::write(place.path().join("bin/ENDS"), "E: qemu or apt says why\n").unwrap();
+    for words in [&["run", "cow-reuse", "-t", "kernel:./bzImage"][..], &["kernels", "fetch", "6.12"]]
+    {
+        let mut command = place.start_with("--ignore-signal=CHLD", words);
+        let status = until("the end", || command.0.try_wait().unwrap());
+        let told = command.errors();
+        assert_eq!(status.code(), Some(125), "{words:?}: {told}");
+        assert!(told.contains("says why"), "{words:?}: {told}");
+    }
 }

@@ -194,6 +194,22 @@ fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
     }
 }
 
+/// git refuses it, and says what helps.
+#[test]
+fn a_repository_of_another_user_is_named_as_such() {
+    if !rustix::process::geteuid().is_root() {
+        needless_testing::skip!("root gives a repository to another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().to_str().unwrap();
+    for words in [&["git", "init", "--quiet", tree][..], &["chown", "-R", "65534", tree]] {
+        let done = std::process::Command::new(words[0]).args(&words[1..]).status();
+        assert!(done.unwrap().success(), "{words:?}");
+    }
+    let told = refused(&["bisect", "cow-reuse", "--tree", tree, "--good", "a", "--bad", "b"], 2);
+    assert!(told.contains("dubious ownership") && told.contains("safe.directory"), "{told}");
+}
+
 /// Hooks and wrappers set variables that name another repository. What is staged there stays
 /// staged, and HEAD stays where it is.
 #[test]

@@ -175,6 +175,27 @@ fn the_umask_holds_where_there_are_no_addresses() {
     assert_eq!(mode(&folder.join("mine.kdl")), 0o644, "a file keeps its mode");
 }
 
+/// The disk is ours alone and vanishes with the namespace that it is mounted in.
+#[test]
+fn a_full_disk_is_named_with_the_file() {
+    if !rustix::process::geteuid().is_root() {
+        needless_testing::skip!("root mounts a disk");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("small")).unwrap();
+    let script = "mount -t tmpfs -o size=64k none small || exit 99
+        \"$0\" run cow-reuse -t model:6.12 --rounds 5000 --events small/x
+        status=$?; ls small; exit $status";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(assert_cmd::cargo::cargo_bin!("needless"));
+    let output = command.current_dir(directory.path()).output().unwrap();
+    let told = words(&output.stderr);
+    assert_eq!(status(&output), 125, "{told}");
+    assert!(told.contains("small/x") && told.contains("No space left on device"), "{told}");
+    assert!(!told.contains("--max-memory"), "{told}");
+    assert_eq!(words(&output.stdout), "", "nothing is left");
+}
+
 #[test]
 fn a_write_that_fails_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();

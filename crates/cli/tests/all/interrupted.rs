@@ -20,7 +20,7 @@ case "$*" in
     dump) exit;;
 esac
 echo $$ >> "$0.started"
-cat "${0%/*}/ENDS" >&2 && exit 100
+cat "${0%/*}/ENDS" >&2 2> /dev/null && exit 100
 exec sleep 600
 "#;
 
@@ -180,7 +180,8 @@ fn an_ignored_sigchld_hides_no_reason() {
     }
     let place = Place::new();
     fs::write(place.path().join("bin/ENDS"), "E: qemu or apt says why\n").unwrap();
-    for words in [&["run", "cow-reuse", "-t", "kernel:./bzImage"][..], &["kernels", "fetch", "6.12"]]
+    for words in
+        [&["run", "cow-reuse", "-t", "kernel:./bzImage"][..], &["kernels", "fetch", "6.12"]]
     {
         let mut command = place.start_with("--ignore-signal=CHLD", words);
         let status = until("the end", || command.0.try_wait().unwrap());

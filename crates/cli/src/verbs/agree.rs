@@ -47,6 +47,16 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
     let kept = args.keep.as_deref().map_or(Ok(()), keeps);
+    // The report is written even if the result cannot be printed. If the report cannot be written
+    // after all, that is reported after everything else.
+    let interrupted = interrupt::asked();
+    let reported = match args.report.as_deref().filter(|_| interrupted.is_none()) {
+        Some(path) => {
+            let seeds = args.seeds.is_some().then_some(seeds);
+            write_text(path, Readers::Usual, &document(&agreements, seeds, Timestamp::now()))
+        }
+        None => Ok(()),
+    };
     match args.page.format {
         PageFormat::Json => sink.json(&json(&agreements))?,
         PageFormat::Html => sink.result(&html::agree(&agreements, &made(&[])))?,
@@ -56,17 +66,12 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
             sink.next(&format!("needless compare {named}"))?;
         }
     }
-    if let Some(status) = interrupt::asked() {
+    if let Some(status) = interrupted {
         kept?;
         tell(&format!("interrupted: {}", so_far(&agreements, args)));
         return Ok(status);
     }
-    // If the report cannot be written after all, that is reported after everything else.
-    if let Some(path) = &args.report {
-        let seeds = args.seeds.is_some().then_some(seeds);
-        let text = document(&agreements, seeds, Timestamp::now());
-        write_text(path, Readers::Usual, &text)?;
-    }
+    reported?;
     kept?;
     let totals = Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
     Ok(match totals.differing {

@@ -343,9 +343,11 @@ fn a_line_of_help_that_cannot_be_written_is_a_failure() {
     let needless = env!("CARGO_BIN_EXE_needless");
     let help = std::process::Command::new(needless).arg("help").stdout(full).status().unwrap();
     assert_eq!(help.code(), Some(125));
-    let closed = format!("exec {needless} scenario list >&-");
-    let output = std::process::Command::new("sh").args(["-c", &closed]).output().unwrap();
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    for words in ["scenario list", "help", "--version"] {
+        let closed = format!("exec {needless} {words} >&-");
+        let output = std::process::Command::new("sh").args(["-c", &closed]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{words}: {output:?}");
+    }
 }
 
 #[test]

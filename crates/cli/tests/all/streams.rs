@@ -58,6 +58,23 @@ fn a_full_standard_output_is_told() {
 }
 
 #[test]
+fn files_are_written_even_if_the_result_cannot_be_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, verb) in ["run", "compare"].into_iter().enumerate() {
+        for unwritable in [">&-", ">/dev/full"] {
+            let script = format!(
+                "exec \"$0\" {verb} cow-reuse -t model:6.12 --rounds 3 --events events-{at} {unwritable}"
+            );
+            let output = shell(directory.path(), &script);
+            assert_eq!(status(&output), 125, "{script}: {}", words(&output.stderr));
+            let events = directory.path().join(format!("events-{at}"));
+            assert!(fs::metadata(&events).unwrap().len() > 0, "{script}");
+            fs::remove_file(events).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_report_that_goes_to_standard_error_and_cannot_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = needless(&["stat", "--", "true"]).stderr(full).output().unwrap();

@@ -382,7 +382,7 @@ fn two_results_are_not_written_to_one_file() {
     ] {
         let message = refused(arguments, 2);
         assert!(message.contains("name the same file"), "{arguments:?}: {message}");
-        assert!(!std::path::Path::new(&file).exists(), "{arguments:?}: nothing ran");
+        assert!(!Path::new(&file).exists(), "{arguments:?}: nothing ran");
     }
 }
 

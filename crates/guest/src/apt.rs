@@ -82,7 +82,7 @@ impl Apt {
         let mut command = self.command("apt-get");
         let updated = watched::run(command.args(["update", "-q"]), &self.folder);
         let complaint = complaints(&updated.inspect_err(|_| self.clean())?);
-        self.has_space(&complaint)?;
+        self.has_space(&complaint).inspect_err(|_| self.clean())?;
         Ok(complaint)
     }
 

@@ -27,8 +27,8 @@ fn traces() -> Vec<String> {
     found
 }
 
-/// Ends `agree` while it runs scenarios here, and while a kernel boots or runs them. The signal goes
-/// to `agree` alone.
+/// Ends `agree` while it runs scenarios here, and while a kernel boots or runs them. The signal
+/// goes to `agree` alone.
 #[test]
 fn ending_it_leaves_nothing_behind() {
     if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {

@@ -8,7 +8,7 @@ use needless_report::expect::{self, Expectation};
 use needless_report::style::Detail;
 use needless_scenario::random::Optional;
 use needless_watch::functions::Asked;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Find the page faults, page copies and TLB flushes that a workload did not need.
@@ -230,6 +230,28 @@ pub struct PoliciesArgs {
     pub format: FormatArgs,
 }
 
+impl Verb {
+    /// The files that it writes, with the options that name them.
+    pub fn written(&self) -> Vec<(&'static str, &Path)> {
+        let files = match self {
+            Verb::Run(RunArgs { page, events, .. }) => {
+                vec![("--output", &page.output), ("--events", events)]
+            }
+            Verb::Compare(CompareArgs { output, events, .. }) => {
+                vec![("--output", output), ("--events", events)]
+            }
+            Verb::Agree(AgreeArgs { page, report, seeds, .. }) => {
+                vec![("--output", &page.output), ("--report", report), ("--seeds", seeds)]
+            }
+            Verb::Stat(StatArgs { output, perfetto, .. }) => {
+                vec![("--output", output), ("--perfetto", perfetto)]
+            }
+            _ => Vec::new(),
+        };
+        files.into_iter().filter_map(|(option, file)| Some((option, file.as_deref()?))).collect()
+    }
+}
+
 /// How results are printed that can be a page, and where they go.
 #[derive(Clone, Debug, Args)]
 pub struct PageArgs {
@@ -435,7 +457,7 @@ pub struct AgreeArgs {
     /// Take the next seeds of this file
     ///
     /// They are noted in the file before they run, so that no seed counts as evidence twice.
-    #[arg(long, value_name = "FILE", conflicts_with = "seed")]
+    #[arg(long, value_name = "FILE", value_parser = to_write(), conflicts_with = "seed")]
     pub seeds: Option<PathBuf>,
     /// What random scenarios may ask for.
     #[arg(long, value_enum, default_value_t = Draw::There)]

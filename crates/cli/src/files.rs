@@ -10,7 +10,7 @@ use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes a write beyond the limit of file sizes (`ulimit -f`) an ordinary error. Unhandled, its
@@ -131,6 +131,27 @@ pub fn can_write(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Refuses two options that name the same file: one result would replace the other. A device or a
+/// pipe takes both.
+pub fn are_apart(files: &[(&str, &Path)]) -> Result<(), Failure> {
+    let mut places: Vec<(&str, PathBuf)> = Vec::new();
+    for &(option, path) in files {
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            continue;
+        }
+        let beside = || Some(folder(path).canonicalize().ok()?.join(path.file_name()?));
+        let place = path.canonicalize().ok().or_else(beside).unwrap_or_else(|| path.to_owned());
+        if let Some((other, _)) = places.iter().find(|(_, other)| *other == place) {
+            return Err(Failure::Usage {
+                message: format!("{other} and {option} name the same file"),
+                help: "name different files".to_owned(),
+            });
+        }
+        places.push((option, place));
+    }
+    Ok(())
+}
+
 /// Checks that files can be written into a folder that may not exist yet.
 pub fn can_write_into(folder: &Path) -> Result<(), Failure> {
     let failure = |source| Failure::File { path: folder.to_owned(), source };
@@ -172,6 +193,20 @@ mod tests {
         std::fs::write(path.join("file"), "").unwrap();
         assert!(can_write_into(&path.join("file")).is_err());
         assert!(can_write_into(&path.join("file/a")).is_err());
+    }
+
+    #[test]
+    fn one_file_has_one_result() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link, other] = ["file", "link", "other"].map(|name| directory.path().join(name));
+        let roundabout = directory.path().join("./file");
+        let apart = |second: &Path| are_apart(&[("--one", &file), ("--two", second)]).is_ok();
+        assert!(!apart(&file) && !apart(&roundabout), "no file is there yet");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert!(!apart(&link) && !apart(&roundabout) && apart(&other));
+        let null = Path::new("/dev/null");
+        assert!(are_apart(&[("--one", null), ("--two", null)]).is_ok(), "a device takes both");
     }
 
     #[test]

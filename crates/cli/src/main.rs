@@ -9,7 +9,6 @@ mod failure;
 mod files;
 mod groups;
 mod inherited;
-mod interrupt;
 mod memory;
 mod output;
 mod page;
@@ -43,6 +42,9 @@ fn main() -> ExitCode {
     files::survive_size_limits();
     inherited::put_right();
     let output = Output::new(cli.color);
+    if let Err(failure) = files::are_apart(&cli.verb.written()) {
+        return failed(failure);
+    }
     let outcome = match cli.verb {
         Verb::Run(args) => verbs::compare::run(&args, &output),
         Verb::Compare(args) => verbs::compare::compare(&args, &output),

@@ -218,6 +218,9 @@ pub fn say_usage(error: &clap::Error) -> std::io::Result<()> {
     let text = foreign::output(&text, true);
     match error.use_stderr() {
         true => write!(anstream::stderr().lock(), "{text}"),
+        false if needless_watch::inherited::output_was_closed() => {
+            Err(rustix::io::Errno::BADF.into())
+        }
         false => {
             let mut out = anstream::stdout().lock();
             write!(out, "{text}").and_then(|()| out.flush())

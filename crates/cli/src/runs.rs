@@ -4,6 +4,7 @@ use crate::failure::{Failure, INCONCLUSIVE, OTHER, UNSUPPORTED};
 use crate::memory::Memory;
 use crate::output::Progress;
 use crate::spool::Spool;
+use needless_live::interrupt;
 use needless_model::account::Account;
 use needless_model::fold::Folding;
 use needless_model::kernels::KernelRow;
@@ -210,6 +211,7 @@ impl Watch for Watcher<'_, '_> {
     }
 
     fn look(&mut self, at: Look) -> Result<(), String> {
+        interrupt::go_on().map_err(|why| why.to_string())?;
         if self.events.as_ref().is_some_and(|(spool, _)| spool.failed()) {
             return Err("the events cannot be written".to_owned());
         }

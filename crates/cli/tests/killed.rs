@@ -1,9 +1,9 @@
-//! `kill -9` of the command while a process of the scenario runs: nothing of it stays.
+//! A signal to the command while a process of the scenario runs: nothing of it stays.
 #![allow(clippy::unwrap_used)]
 
-use needless_testing::until;
+use needless_testing::{until, until_true};
 use std::fs;
-use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 const SCENARIO: &str = "scenario \"long\" {
@@ -15,7 +15,7 @@ const SCENARIO: &str = "scenario \"long\" {
             wait \"child\"
         }
     }
-    process \"child\" cpu=1 { sleep \"60s\" }
+    process \"child\" cpu=1 { sleep \"600s\" }
 }";
 
 /// The parent of a living process, and when the process started.
@@ -41,27 +41,40 @@ fn descendants(ancestor: u32) -> Vec<(u32, u64, usize)> {
     found
 }
 
+/// `agree` reports what it has when it is asked to end. `run` ends as unhandled signals end it.
 #[test]
-fn nothing_stays_of_a_run_that_is_killed_while_a_process_lives() {
+fn nothing_stays_of_a_run_that_is_ended_while_a_process_lives() {
     let _turn = needless_testing::turn();
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("needless"));
-    command.args(["run", "-", "-t", "live"]).stdin(Stdio::piped());
-    let mut needless = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    needless.stdin.take().unwrap().write_all(SCENARIO.as_bytes()).unwrap();
-    // The family consists of the command, the runner and the process.
-    let family = until("a process is forked", || {
-        if let Ok(Some(status)) = needless.try_wait() {
-            return Some(Err(status));
-        }
-        let family = descendants(needless.id());
-        family.iter().any(|(.., depth)| *depth >= 2).then_some(Ok(family))
-    });
-    let Ok(family) = family else {
-        return needless_testing::note_skipped("the scenario does not run here");
-    };
-    needless.kill().unwrap();
-    needless.wait().unwrap();
-    needless_testing::until_true("all of them end", || {
-        family.iter().all(|(pid, start, _)| stat(*pid).is_none_or(|(_, now)| now != *start))
-    });
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("long.kdl");
+    fs::write(&scenario, SCENARIO).unwrap();
+    for (verb, signal, code) in [
+        ("run", "KILL", None),
+        ("run", "TERM", None),
+        ("agree", "KILL", None),
+        ("agree", "TERM", Some(143)),
+    ] {
+        let mut command = Command::new("env");
+        command.arg("--default-signal=TERM").arg(assert_cmd::cargo::cargo_bin!("needless"));
+        command.arg(verb).arg(&scenario).args(["-t", "live"]).stdin(Stdio::null());
+        let mut needless = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // The family consists of the command, the runner and the process.
+        let family = until("a process is forked", || {
+            if let Ok(Some(status)) = needless.try_wait() {
+                return Some(Err(status));
+            }
+            let family = descendants(needless.id());
+            family.iter().any(|(.., depth)| *depth >= 2).then_some(Ok(family))
+        });
+        let Ok(family) = family else {
+            return needless_testing::note_skipped("the scenario does not run here");
+        };
+        let sent = Command::new("kill").args(["-s", signal, &needless.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        let status = until(format!("the end of {verb}"), || needless.try_wait().unwrap());
+        assert_eq!((status.code(), status.signal().is_some()), (code, code.is_none()), "{verb}");
+        until_true("all of them end", || {
+            family.iter().all(|(pid, start, _)| stat(*pid).is_none_or(|(_, now)| now != *start))
+        });
+    }
 }

@@ -58,8 +58,9 @@ impl Apt {
         let folder = cache.folder(&name)?;
         // All architectures share one lock, because its holder may tidy the cache.
         let path = cache.folder("apt")?.join("lock");
-        let lock = File::create(&path).and_then(|file| file.lock().map(|()| file));
-        let apt = Apt { arch, folder, _lock: lock.map_err(at(&path))? };
+        let lock = File::create(&path).map_err(at(&path))?;
+        watched::lock(&lock, &path)?;
+        let apt = Apt { arch, folder, _lock: lock };
         for name in ["lists/partial", "cache/archives/partial", "state", "none"] {
             let path = apt.folder.join(name);
             fs::create_dir_all(&path).map_err(at(&path))?;
@@ -81,7 +82,7 @@ impl Apt {
         let mut command = self.command("apt-get");
         let updated = watched::run(command.args(["update", "-q"]), &self.folder);
         let complaint = complaints(&updated.inspect_err(|_| self.clean())?);
-        self.has_space(&complaint)?;
+        self.has_space(&complaint).inspect_err(|_| self.clean())?;
         Ok(complaint)
     }
 

@@ -9,6 +9,7 @@ use crate::options::GuestOptions;
 use crate::target::KernelTarget;
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
+use needless_runner::interrupt;
 
 /// The number of extra boots of a batch after programs crashed the guest.
 const MOST_CRASHES: u32 = 5;
@@ -57,6 +58,7 @@ impl Batch {
     }
 
     fn run_once(&mut self, program: &Program) -> Result<TargetRun, GuestError> {
+        interrupt::go_on()?;
         // The target's name has the options that were asked for, not the nodes that a scenario
         // needs.
         let target = format!("kernel:{}{}", self.kernel.manifest.name, self.options);

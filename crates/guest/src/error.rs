@@ -2,6 +2,7 @@
 
 use miette::Diagnostic;
 use needless_model::foreign;
+use needless_runner::interrupt::Interrupted;
 use needless_runner::limits::{self, NO_PROC};
 use needless_runner::wire::{Failure, FailureKind};
 use std::ops::Range;
@@ -166,6 +167,9 @@ pub enum FetchError {
         /// The cached kernels, in words.
         cached: String,
     },
+    /// A signal asked for an end.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 /// Why a scenario has no result on a guest.
@@ -317,6 +321,9 @@ pub enum GuestError {
     #[error("the scenario failed: {0}")]
     #[diagnostic(help("the model shows the same failure if it is the scenario's fault"))]
     ProgramFailed(Failure),
+    /// A signal asked for an end.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 /// The syntax of `kernel:` targets.

@@ -25,9 +25,9 @@ use needless_model::run::{INSTRUCTIONS, INSTRUCTIONS_OF_PROCESSES, RunRequest, T
 use needless_model::sim;
 use needless_runner::collect::{self, AnswerError, Collected, rounds_asked};
 use needless_runner::guest::{Booted, Job, Order};
-use needless_runner::limits;
 use needless_runner::needs::{Needed, Part};
 use needless_runner::wire::{self, Executed, Message, PROTOCOL_VERSION};
+use needless_runner::{interrupt, limits};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -93,6 +93,7 @@ impl Guest {
         let initramfs = initramfs::prepare(kernel, &runners.init, options)?;
         let mut boots = 1;
         loop {
+            interrupt::go_on()?;
             let mut guest =
                 Guest::start_emulator(&emulator, &runners.guard, &initramfs, kernel, options)?;
             let again = boots < options.limits.boots;

@@ -12,6 +12,7 @@
 //! The descendants come from `/proc/PID/task/TID/children`. If the kernel does not report these
 //! figures (no CONFIG_SCHED_INFO or CONFIG_PROC_CHILDREN), all time counts.
 
+use needless_runner::interrupt;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -65,11 +66,13 @@ impl Patience {
         (self.limit, self.spent) = (limit, Duration::ZERO);
     }
 
-    /// How long to wait before the next look; `None` if the limit is reached.
+    /// How long to wait before the next look; `None` if the limit is reached, or if a signal asked
+    /// for an end.
     pub fn left(&mut self) -> Option<Duration> {
         self.look();
         let left = self.limit.saturating_sub(self.spent);
-        (!left.is_zero()).then(|| left.min(LOOK))
+        let goes_on = !left.is_zero() && interrupt::go_on().is_ok();
+        goes_on.then(|| left.min(LOOK))
     }
 
     /// The counted time since the limit was set.

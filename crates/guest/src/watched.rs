@@ -1,15 +1,18 @@
-//! Runs programs that may never end by themselves. For instance, apt waits forever for a method
-//! that met a full disk.
+//! Waits for programs that may never end by themselves, and for locks. For instance, apt waits
+//! forever for a method that met a full disk.
 
+use crate::cache::at;
 use crate::error::FetchError;
 use crate::guarded::Guarded;
 use crate::patience::Patience;
+use needless_runner::interrupt;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// The time between two looks at the program.
+/// The time between two looks at a program, or at a lock.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A disk with less free space than this counts as full, because files of a failed operation may
@@ -27,8 +30,8 @@ struct Limits {
 }
 
 /// Runs a program that writes below `folder`, without input, and returns its errors. It is ended
-/// when nothing below `folder` changes any more, and sooner if the disk is full. Time in which it
-/// only waited for a processor does not count.
+/// when nothing below `folder` changes any more, and sooner if the disk is full or a signal asks
+/// for an end. Time in which it only waited for a processor does not count.
 pub fn run(command: &Command, folder: &Path) -> Result<Output, FetchError> {
     run_within(command, folder, PATIENCE)
 }
@@ -69,6 +72,19 @@ fn wait(child: &mut Child, program: &str, folder: &Path, limits: Limits) -> Resu
         if idle >= limits.idle {
             let seconds = limits.idle.as_secs();
             return Err(FetchError::Stuck { program: program.to_owned(), seconds });
+        }
+        interrupt::go_on()?;
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Waits for the lock of a file, which another process may have for minutes.
+pub fn lock(file: &File, path: &Path) -> Result<(), FetchError> {
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => interrupt::go_on()?,
+            Err(TryLockError::Error(error)) => return Err(at(path)(error)),
         }
         std::thread::sleep(LOOK);
     }

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::{LiveOptions, run_on};
 use needless_model::program::{MachineNeeds, Program};
 use needless_model::run::TargetRun;
+use needless_runner::interrupt;
 use std::collections::BTreeMap;
 
 /// A machine that runs one program after the other.
@@ -45,6 +46,7 @@ impl Batch {
     /// # Errors
     /// See [`LiveError`]. The batch stays usable.
     pub fn run(&mut self, program: &Program) -> Result<TargetRun, LiveError> {
+        interrupt::go_on()?;
         let chosen = self.chooser.choose(program)?;
         // The number of CPUs needs no preparation.
         let needs = MachineNeeds { cpus: 0, ..program.machine.clone() };

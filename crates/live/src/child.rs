@@ -8,6 +8,7 @@ use needless_model::run::RunRequest;
 use needless_runner::collect::AnswerError;
 pub use needless_runner::collect::Collected;
 use needless_runner::environment::environment;
+use needless_runner::interrupt::{self, Interrupted};
 use needless_runner::{huge_tlb, limits, locate, perf, wire};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// Reads the runner's answers, as long as the keeper lives.
+/// Reads the runner's answers, as long as the keeper lives and no signal asks for an end.
 struct Kept<'a> {
     answers: ChildStdout,
     keeper: BorrowedFd<'a>,
@@ -25,10 +26,12 @@ struct Kept<'a> {
 impl Read for Kept<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         loop {
-            let mut events = [
+            let mut events = vec![
                 PollFd::new(&self.answers, PollFlags::IN),
                 PollFd::new(&self.keeper, PollFlags::empty()),
             ];
+            let signal = interrupt::descriptor();
+            events.extend(signal.map(|came| PollFd::from_borrowed_fd(came, PollFlags::IN)));
             match poll(&mut events, None) {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -36,6 +39,7 @@ impl Read for Kept<'_> {
                 Ok(_) if !events[1].revents().is_empty() => {
                     return Err(io::Error::other("the keeper is gone"));
                 }
+                Ok(_) if interrupt::asked().is_some() => return Err(io::Error::other(Interrupted)),
                 Ok(_) => return self.answers.read(room),
             }
         }
@@ -99,6 +103,8 @@ impl Runner {
         }
         let status = child.wait();
         match (outcome, status) {
+            // The signal may have reached the runner as well.
+            (Err(_), _) if interrupt::asked().is_some() => Err(Interrupted.into()),
             (Err(LiveError::RunnerEnded { .. }), Ok(status)) => {
                 Err(LiveError::RunnerEnded { how: status.to_string() })
             }

@@ -294,5 +294,9 @@ mod tests {
         assert!(error.to_string().contains("`p` needs 5000 CPUs"), "{error}");
         let here = Chooser::new(&[]).choose(&program(&[0])).unwrap();
         assert_eq!(here.cpus.len(), 1);
+        let mut large = program(&[0]);
+        large.machine.cpus = 5000;
+        let error = Chooser::new(&[]).choose(&large).unwrap_err();
+        assert!(error.to_string().contains("`p` needs 5000 CPUs"), "{error}");
     }
 }

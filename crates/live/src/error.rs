@@ -1,6 +1,7 @@
 //! Errors of this crate, with their remedies.
 
 use miette::Diagnostic;
+use needless_runner::interrupt::Interrupted;
 use needless_runner::limits::{self, NO_PROC};
 pub use needless_runner::tracefs::PERFMON_REMEDY;
 use needless_runner::wire::{Failure, FailureKind};
@@ -136,6 +137,9 @@ pub enum LiveError {
         /// The number of lost events.
         lost: u64,
     },
+    /// A signal asked for an end.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 impl LiveError {

@@ -18,6 +18,7 @@ pub use batch::Batch;
 pub use doctor::{Check, State, doctor};
 pub use error::LiveError;
 pub use needless_runner::environment::{environment, release};
+pub use needless_runner::interrupt;
 pub use needless_runner::journal::Undone;
 pub use needless_runner::limits;
 pub use needless_runner::pagemap::has_soft_dirty;

@@ -13,7 +13,7 @@
 //! - `--guard COMMAND…`: runs a command and kills it when standard input closes ([`guard`]);
 //! - as `/init` of a guest: serves requests from the host ([`guest`]).
 //!
-//! [`collect`] is the other side: it reads the runner's answers.
+//! [`collect`] is the other side: it reads the runner's answers. [`interrupt`] tells it of signals.
 //!
 //! Invariant of every module that acts while a round runs: it allocates nothing, makes no system
 //! call and touches no page for the first time, unless the scenario asks for it.
@@ -38,6 +38,7 @@ pub mod guard;
 pub mod guest;
 pub mod huge_tlb;
 pub mod image;
+pub mod interrupt;
 pub mod ioctl;
 pub mod journal;
 pub mod kallsyms;

@@ -17,6 +17,7 @@ use std::os::fd::IntoRawFd;
 /// Reads the request, pins the process, and executes the runner again. Returns only on failure.
 pub fn first_start() -> Result<(), Failure> {
     die_with_parent();
+    survive_size_limits();
     let request = wire::read_request(&mut io::stdin().lock())?;
     validate::check(&request.program, cpus(&request), online_nodes())?;
     if numa::reclaims(&request.program) {
@@ -65,6 +66,13 @@ pub fn online_nodes() -> usize {
         entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count()
     });
     nodes.max(1)
+}
+
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail like any other write. The second
+/// start and the scenario's processes inherit this.
+fn survive_size_limits() {
+    // SAFETY: SIG_IGN is a valid disposition; no handler runs.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Makes the kernel kill the runner if its parent dies.

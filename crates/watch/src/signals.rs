@@ -1,5 +1,6 @@
 //! Signals that we get: passed on to the command, or taken as the wish to end.
 
+use needless_runner::interrupt::is_ignored;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -58,15 +59,5 @@ impl Signals {
             }
         }
         end
-    }
-}
-
-/// Whether this process ignores the signal.
-pub fn is_ignored(signal: i32) -> bool {
-    // SAFETY: a sigaction of zeros is a valid one, and only the present one is written to it.
-    unsafe {
-        let mut present: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, std::ptr::null(), &mut present) == 0
-            && present.sa_sigaction == libc::SIG_IGN
     }
 }

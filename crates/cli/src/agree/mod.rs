@@ -12,10 +12,9 @@ pub mod seeds;
 pub use real::open;
 pub use scenarios::{Scenario, named, random};
 
-use crate::interrupt;
 use crate::runs::{Modelled, Runs};
 use crate::targets;
-use needless_live::Failure;
+use needless_live::{Failure, interrupt};
 use needless_model::call::CallExpr;
 use needless_model::kernels::KernelRow;
 use needless_model::program::{Advice, Op, OpKind, Program};
@@ -149,8 +148,7 @@ pub fn judge(
     let mut judge = Judge { target, kernel: None, runs };
     for batch in scenarios.chunks(judge.target.batch().max(1)) {
         let judged = judge.batch(batch);
-        // The signal that asks for an end also reaches the processes that run, so nothing of that
-        // batch counts.
+        // A signal that asks for an end cuts off what runs, so nothing of that batch counts.
         if interrupt::asked().is_some() {
             break;
         }
@@ -299,7 +297,7 @@ impl Judge<'_, '_> {
     /// reduction differs.
     fn shrink(&mut self, scenario: &Scenario) -> Result<Option<Minimal>, Refusal> {
         let (mut smallest, mut current, mut runs) = (None, scenario.clone(), 0);
-        'smaller: while runs < MOST_REDUCTIONS && interrupt::asked().is_none() {
+        'smaller: while runs < MOST_REDUCTIONS {
             let candidates = current.smaller();
             for batch in candidates.chunks(self.target.batch().max(1)) {
                 runs += batch.len();

@@ -167,6 +167,7 @@ impl RealTarget for Booted {
             }
             GuestError::ProgramFailed(failure) if failure.is_the_programs() => Extent::Operation,
             GuestError::Unsupported { .. } | GuestError::Lacks { .. } => Extent::EveryRun,
+            GuestError::Interrupted(_) => Extent::EveryProgram,
             _ => Extent::ThisRun,
         };
         let mut run = |program: &Program| {

@@ -4,13 +4,13 @@ use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
 use crate::args::{AgreeArgs, Draw, ResultFormat};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
-use crate::interrupt;
 use crate::memory::Memory;
 use crate::output::{Output, Progress, tell, tell_laid_out};
 use crate::page::made;
 use crate::runs::{Keep, Runs};
 use crate::targets::{self, Spec};
 use jiff::Timestamp;
+use needless_live::interrupt;
 use needless_model::foreign;
 use needless_model::kernels::KernelRow;
 use needless_report::agree::{
@@ -48,6 +48,16 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
     let kept = args.keep.as_deref().map_or(Ok(()), keeps);
+    // The report is written even if the result cannot be printed. If the report cannot be written
+    // after all, that is reported after everything else.
+    let interrupted = interrupt::asked();
+    let reported = match args.report.as_deref().filter(|_| interrupted.is_none()) {
+        Some(path) => {
+            let seeds = args.seeds.is_some().then_some(seeds);
+            write_text(path, Readers::Usual, &document(&agreements, seeds, Timestamp::now()))
+        }
+        None => Ok(()),
+    };
     match (format.table(), format) {
         (Some(format), _) => sink.table(&needless_tables::scenarios(&agreements)?, format)?,
         (None, ResultFormat::Json) => sink.json(&json(&agreements))?,
@@ -58,17 +68,12 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
             sink.next(&format!("needless compare {named}"))?;
         }
     }
-    if let Some(status) = interrupt::asked() {
+    if let Some(status) = interrupted {
         kept?;
         tell(&format!("interrupted: {}", so_far(&agreements, args)));
         return Ok(status);
     }
-    // If the report cannot be written after all, that is reported after everything else.
-    if let Some(path) = &args.report {
-        let seeds = args.seeds.is_some().then_some(seeds);
-        let text = document(&agreements, seeds, Timestamp::now());
-        write_text(path, Readers::Usual, &text)?;
-    }
+    reported?;
     kept?;
     let totals = Totals::of(agreements.iter().flat_map(|agreement| &agreement.scenarios));
     Ok(match totals.differing {
@@ -218,7 +223,8 @@ fn scenarios(
     let named = names.iter().map(|name| agree::named(name, args.rounds));
     let drawn_for = drawn_for(target, args.draw);
     let drawn = |n| agree::random(seed.wrapping_add(n), &drawn_for);
-    named.chain((0..count).map(drawn)).collect()
+    let all = named.chain((0..count).map(drawn));
+    all.take_while(|_| interrupt::asked().is_none()).collect()
 }
 
 /// The kernel and machine that random scenarios are drawn for.

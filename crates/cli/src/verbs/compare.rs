@@ -49,6 +49,7 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
         let (target, reason, help) = (name.clone(), reason.clone(), help.clone());
         return Err(Failure::Target { target, reason, help, status });
     }
+    let written = write_events(spool, &comparison);
     let scenario = &args.choice.scenario;
     match (format.table(), format) {
         (Some(format), _) => sink.table(&needless_tables::rounds(&comparison)?, format)?,
@@ -62,7 +63,7 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
             sink.next(&format!("needless explain {scenario} -t {named}"))?;
         }
     }
-    write_events(spool, &comparison)?;
+    written?;
     Ok(status)
 }
 
@@ -242,8 +243,9 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
         true => Vec::new(),
         false => expect::cases(&comparison, &args.expect),
     };
+    let written = write_events(spool, &comparison);
     print(args, &comparison, &cases, &specs, &sink)?;
-    write_events(spool, &comparison)?;
+    written?;
     Ok(if status == EXPECTED { standing(&cases) } else { status })
 }
 
@@ -336,6 +338,7 @@ fn compared(
     Ok((Comparison { program, targets: results, steps, avoided }, spool, status))
 }
 
+/// Writes the events. This comes before printing, which may fail.
 fn write_events(spool: Option<Spool>, comparison: &Comparison) -> Result<(), Failure> {
     let Some(spool) = spool else { return Ok(()) };
     let ran: Vec<&Ran> = comparison.targets.iter().filter_map(Target::ran).collect();

@@ -51,12 +51,6 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
         None => Extent::Programs,
     };
     let (ring_bytes, waits) = ((args.buffer as usize) << 20, args.waits);
-    if args.output.is_some() && args.output == args.perfetto {
-        return Err(Failure::Usage {
-            message: "the report and the trace cannot be the same file".into(),
-            help: "name different files with --output and --perfetto".into(),
-        });
-    }
     let drawing = args.perfetto.as_deref().map(Drawing::begin).transpose()?;
     let (drawing, timeline) = drawing.unzip();
     let options = Options { target, ring_bytes, extent, waits, timeline };

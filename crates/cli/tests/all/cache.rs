@@ -92,45 +92,85 @@ fn modules_lie_in_their_folder() {
     assert_eq!(status, 0, "{message}");
 }
 
-/// A script that acts as apt was seen to act on a full disk: its parts wait for each other,
-/// forever.
+/// The beginning of a script that acts as apt: it knows where the archive is, and `$lists` is where
+/// the lists go.
 const APT: &str = r#"#!/bin/sh
 case "$*" in
-  *--print-uris*) echo "'http://deb.test/debian/dists/stable/InRelease' x 0" ;;
-  *update*)
-    lists=$(sed -n 's/^Dir::State::lists "\(.*\)";$/\1/p' "$APT_CONFIG")
-    cat /dev/zero > "$lists/partial/Packages" 2> /dev/null
-    exec sleep 1000 ;;
+  *--print-uris*) echo "'http://deb.test/debian/dists/stable/InRelease' x 0"; exit ;;
 esac
+lists=$(printf '%s\n' "$@" | sed -n 's/^Dir::State::lists=//p')
 "#;
 
-#[test]
-fn a_full_disk_ends_a_fetch() {
-    let directory = tempfile::tempdir().unwrap();
-    let [programs, disk] = ["programs", "disk"].map(|name| directory.path().join(name));
-    fs::create_dir(&programs).unwrap();
-    fs::create_dir(&disk).unwrap();
-    fs::write(programs.join("apt-get"), APT).unwrap();
-    fs::write(programs.join("apt-config"), "#!/bin/sh\n").unwrap();
-    for program in ["apt-get", "apt-config"] {
-        let all = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(programs.join(program), all).unwrap();
+/// A folder with scripts that act as apt. `updates` is what `apt-get update` does.
+fn programs(folder: &Path, updates: &str) -> String {
+    let programs = folder.join("programs");
+    fs::create_dir_all(&programs).unwrap();
+    for (name, text) in
+        [("apt-get", APT.to_owned() + updates), ("apt-config", "#!/bin/sh\n".to_owned())]
+    {
+        let path = programs.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // The disk is ours alone and vanishes with the namespace that it is mounted in.
-    let script =
-        "mount -t tmpfs -o size=2M none \"$1\" && XDG_CACHE_HOME=\"$1\" \"$0\" kernels fetch 6.12
-                  status=$?; find \"$1\" -type f -size +0; exit $status";
-    let start = Instant::now();
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script])
-        .arg(assert_cmd::cargo::cargo_bin!("needless"))
-        .arg(&disk)
-        .env("PATH", format!("{}:{}", programs.to_str().unwrap(), std::env::var("PATH").unwrap()))
-        .output()
-        .unwrap();
-    let (status, message) = told(&output);
-    assert!(start.elapsed() < Duration::from_secs(60), "{message}");
+    format!("{}:{}", programs.to_str().unwrap(), std::env::var("PATH").unwrap())
+}
+
+/// What apt was seen to do on a full disk: its parts wait for each other, forever. Or it says that
+/// the disk is full, and ends.
+#[test]
+fn a_full_disk_is_no_empty_archive() {
+    let fills = "cat /dev/zero > \"$lists/partial/Packages\" 2> /dev/null\n";
+    let says = "echo 'E: Write error - write (28: No space left on device)' >&2; exit 100";
+    for (verb, then, expected) in [
+        ("kernels fetch 6.12", "exec sleep 1000", 125),
+        ("kernels fetch 6.12", says, 125),
+        ("kernels list", says, 0),
+        ("run cow-reuse -t kernel:6.12", says, 125),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = programs(directory.path(), &(fills.to_owned() + then));
+        let disk = directory.path().join("disk");
+        fs::create_dir(&disk).unwrap();
+        // The disk is ours alone and vanishes with the namespace that it is mounted in.
+        let script = format!(
+            "mount -t tmpfs -o size=2M none \"$1\" && XDG_CACHE_HOME=\"$1\" \"$0\" {verb}
+             status=$?; find \"$1\" -type f -size +0; exit $status"
+        );
+        let start = Instant::now();
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script])
+            .arg(assert_cmd::cargo::cargo_bin!("needless"))
+            .arg(&disk)
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        let (status, message) = told(&output);
+        assert!(start.elapsed() < Duration::from_secs(60), "{message}");
+        assert_eq!(status, expected, "{verb}: {message}");
+        assert!(message.contains("is full"), "{verb}: {message}");
+        assert!(status == 0 || message.contains("XDG_CACHE_HOME"), "{verb}: {message}");
+        assert!(!message.contains("partial/"), "nothing half is left: {message}");
+    }
+}
+
+/// apt reads its settings with a syntax of its own, in which a path could say more than a path.
+#[test]
+fn no_place_of_the_cache_is_a_setting_of_apts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = programs(directory.path(), "echo \"lists: $lists\" >&2; exit 100");
+    let place = directory.path().join("a\"; APT::Get::Assume-Yes \"1");
+    let mut command = needless(&["kernels", "fetch", "6.12"], place.to_str().unwrap());
+    let (status, message) = told(&command.env("PATH", &path).output().unwrap());
     assert_eq!(status, 125, "{message}");
-    assert!(message.contains("is full") && message.contains("XDG_CACHE_HOME"), "{message}");
-    assert!(!message.contains("partial/"), "nothing half is left: {message}");
+    // The message may be broken anywhere.
+    let lists = "a\";APT::Get::Assume-Yes\"1/needless/apt/lists";
+    assert!(message.replace(' ', "").contains(lists), "{message}");
+    let settings = fs::read_to_string(place.join("needless/apt/apt.conf")).unwrap();
+    assert!(!settings.contains("Assume-Yes"), "{settings}");
+
+    let lines = format!("{}/a\nb", directory.path().to_str().unwrap());
+    let (status, message) = told(&needless(&["kernels", "list"], &lines).output().unwrap());
+    assert_eq!(status, 125, "{message}");
+    assert!(message.contains("a control character"), "{message}");
+    assert!(!Path::new(&lines).exists());
 }

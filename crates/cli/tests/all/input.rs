@@ -327,6 +327,7 @@ fn files_without_an_end_are_refused_wherever_one_is_named() {
         (&["compare", "/dev/zero", &good][..], "a device"),
         (&["compare", pipe, &good], "a pipe"),
         (&["agree", "-t", "live", "--random", "1", "--seeds", "/dev/full"], "a device"),
+        (&["agree", "-t", "live", "--random", "1", "--seeds", &good], "no file of seeds"),
         (&["kernels", "build", "6.12", "--patch", "/dev/zero"], "a device"),
         (&["kernels", "build", "6.12", "--config", pipe], "a pipe"),
     ] {
@@ -342,19 +343,46 @@ fn a_line_of_help_that_cannot_be_written_is_a_failure() {
     let needless = env!("CARGO_BIN_EXE_needless");
     let help = std::process::Command::new(needless).arg("help").stdout(full).status().unwrap();
     assert_eq!(help.code(), Some(125));
-    let closed = format!("exec {needless} scenario list >&-");
-    let output = std::process::Command::new("sh").args(["-c", &closed]).output().unwrap();
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    for words in ["scenario list", "help", "--version"] {
+        let closed = format!("exec {needless} {words} >&-");
+        let output = std::process::Command::new("sh").args(["-c", &closed]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{words}: {output:?}");
+    }
 }
 
 #[test]
 fn a_dash_is_no_file_to_write() {
     for arguments in [
         &["run", "cow-reuse", "-t", "model:6.12", "--events", "-"][..],
+        &["run", "cow-reuse", "-t", "model:6.12", "-o", "-"],
+        &["compare", "cow-reuse", "-t", "model:6.12", "--events", "-"],
+        &["check", "pageout-read", "-t", "model:6.12", "-o", "-"],
+        &["study", "cow-reuse", "-o", "-"],
+        &["agree", "-t", "live", "--report", "-"],
+        &["agree", "-t", "live", "--random", "1", "--seeds", "-"],
         &["stat", "-o", "-", "--", "true"],
+        &["stat", "--perfetto", "-", "--", "true"],
     ] {
         let message = refused(arguments, 2);
-        assert!(message.contains("/dev/stdout"), "{message}");
+        assert!(message.contains("/dev/stdout"), "{arguments:?}: {message}");
+    }
+}
+
+/// One of them would replace the other.
+#[test]
+fn two_results_are_not_written_to_one_file() {
+    let folder = Folder::new();
+    let (file, roundabout) = (folder.path("x"), folder.0.path().join(".").join("x"));
+    let [file, roundabout] = [file, roundabout].map(|path| path.to_str().unwrap().to_owned());
+    for arguments in [
+        &["run", "cow-reuse", "-t", "model:6.12", "-o", &file, "--events", &roundabout][..],
+        &["compare", "cow-reuse", "-t", "model:6.12", "-o", &file, "--events", &file],
+        &["agree", "-t", "live", "-o", &file, "--report", &roundabout],
+        &["stat", "-o", &file, "--perfetto", &roundabout, "--", "true"],
+    ] {
+        let message = refused(arguments, 2);
+        assert!(message.contains("name the same file"), "{arguments:?}: {message}");
+        assert!(!Path::new(&file).exists(), "{arguments:?}: nothing ran");
     }
 }
 

@@ -7,6 +7,7 @@ mod check;
 mod cli;
 mod foreign;
 mod input;
+mod interrupted;
 mod own;
 mod readme;
 mod schemas;

@@ -27,7 +27,7 @@ fn stdout(args: &[&str], status: i32) -> String {
 
 /// The header of a bzImage that states its own length: this much, and 16 bytes more for each
 /// `more`.
-fn bzimage(more: u32) -> Vec<u8> {
+pub(super) fn bzimage(more: u32) -> Vec<u8> {
     let mut bytes = vec![0; 1024];
     let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
     put(0x1f1, &[1]);
@@ -192,6 +192,22 @@ fn what_cannot_be_built_is_refused_before_anything_is_fetched() {
         let told = refused(&[&["kernels", "build"], args].concat(), status);
         assert!(told.contains(message) && !told.contains("XDG_CACHE_HOME"), "{args:?}: {told}");
     }
+}
+
+/// git refuses it, and says what helps.
+#[test]
+fn a_repository_of_another_user_is_named_as_such() {
+    if !rustix::process::geteuid().is_root() {
+        needless_testing::skip!("root gives a repository to another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().to_str().unwrap();
+    for words in [&["git", "init", "--quiet", tree][..], &["chown", "-R", "65534", tree]] {
+        let done = std::process::Command::new(words[0]).args(&words[1..]).status();
+        assert!(done.unwrap().success(), "{words:?}");
+    }
+    let told = refused(&["bisect", "cow-reuse", "--tree", tree, "--good", "a", "--bad", "b"], 2);
+    assert!(told.contains("dubious ownership") && told.contains("safe.directory"), "{told}");
 }
 
 /// Hooks and wrappers set variables that name another repository. What is staged there stays

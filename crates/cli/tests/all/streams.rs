@@ -58,6 +58,23 @@ fn a_full_standard_output_is_told() {
 }
 
 #[test]
+fn files_are_written_even_if_the_result_cannot_be_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    for (at, verb) in ["run", "compare"].into_iter().enumerate() {
+        for unwritable in [">&-", ">/dev/full"] {
+            let script = format!(
+                "exec \"$0\" {verb} cow-reuse -t model:6.12 --rounds 3 --events events-{at} {unwritable}"
+            );
+            let output = shell(directory.path(), &script);
+            assert_eq!(status(&output), 125, "{script}: {}", words(&output.stderr));
+            let events = directory.path().join(format!("events-{at}"));
+            assert!(fs::metadata(&events).unwrap().len() > 0, "{script}");
+            fs::remove_file(events).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_report_that_goes_to_standard_error_and_cannot_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = needless(&["stat", "--", "true"]).stderr(full).output().unwrap();
@@ -173,6 +190,27 @@ fn the_umask_holds_where_there_are_no_addresses() {
     );
     shell(folder, "umask 077; \"$0\" scenario fmt --write mine.kdl");
     assert_eq!(mode(&folder.join("mine.kdl")), 0o644, "a file keeps its mode");
+}
+
+/// The disk is ours alone and vanishes with the namespace that it is mounted in.
+#[test]
+fn a_full_disk_is_named_with_the_file() {
+    if !rustix::process::geteuid().is_root() {
+        needless_testing::skip!("root mounts a disk");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("small")).unwrap();
+    let script = "mount -t tmpfs -o size=64k none small || exit 99
+        \"$0\" run cow-reuse -t model:6.12 --rounds 5000 --events small/x
+        status=$?; ls small; exit $status";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(assert_cmd::cargo::cargo_bin!("needless"));
+    let output = command.current_dir(directory.path()).output().unwrap();
+    let told = words(&output.stderr);
+    assert_eq!(status(&output), 125, "{told}");
+    assert!(told.contains("small/x") && told.contains("No space left on device"), "{told}");
+    assert!(!told.contains("--max-memory"), "{told}");
+    assert_eq!(words(&output.stdout), "", "nothing is left");
 }
 
 #[test]

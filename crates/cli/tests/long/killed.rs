@@ -1,6 +1,6 @@
-//! `needless agree`, killed.
+//! `needless agree`, ended by a signal.
 
-use needless_testing::until_true;
+use needless_testing::{until, until_true};
 use std::fs;
 use std::process::{self, Stdio};
 use std::time::Duration;
@@ -27,17 +27,26 @@ fn traces() -> Vec<String> {
     found
 }
 
-/// Kills `make agree` while it runs scenarios here, and while a kernel boots or runs them.
+/// Ends `agree` while it runs scenarios here, and while a kernel boots or runs them. The signal
+/// goes to `agree` alone.
 #[test]
-fn killing_it_leaves_nothing_behind() {
+fn ending_it_leaves_nothing_behind() {
     if std::env::var_os("NEEDLESS_NO_KERNELS").is_some() {
         needless_testing::skip!("NEEDLESS_NO_KERNELS is set");
     }
     let before = traces();
-    for (target, seconds) in [("live", 3), ("kernel:6.1", 3), ("kernel:6.1", 20)] {
-        let word = format!("NEEDLESS_TEST=killed-agree-{}-{seconds}", target.replace(':', "-"));
+    for (target, seconds, signal, code) in [
+        ("live", 3, "KILL", None),
+        ("live", 3, "TERM", Some(143)),
+        ("kernel:6.1", 3, "KILL", None),
+        ("kernel:6.1", 20, "KILL", None),
+        ("kernel:6.1", 20, "TERM", Some(143)),
+    ] {
+        let word = format!("NEEDLESS_TEST=ended-{}-{seconds}-{signal}", target.replace(':', "-"));
         let (name, value) = word.split_once('=').unwrap();
-        let mut agree = process::Command::new(assert_cmd::cargo::cargo_bin!("needless"))
+        let mut agree = process::Command::new("env")
+            .arg("--default-signal=TERM")
+            .arg(assert_cmd::cargo::cargo_bin!("needless"))
             .args(["agree", "--random", "5000", "-t", target])
             .env(name, value)
             .stdout(Stdio::null())
@@ -45,8 +54,11 @@ fn killing_it_leaves_nothing_behind() {
             .spawn()
             .unwrap();
         std::thread::sleep(Duration::from_secs(seconds));
-        agree.kill().unwrap();
-        agree.wait().unwrap();
+        let kill =
+            process::Command::new("kill").args(["-s", signal, &agree.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+        let status = until("the end of agree", || agree.try_wait().unwrap());
+        assert_eq!(status.code(), code, "{target}: {signal}");
         until_true(format!("{target}: nothing but {before:?}"), || {
             processes_with(&word).is_empty() && traces() == before
         });

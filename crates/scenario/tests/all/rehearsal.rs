@@ -35,6 +35,23 @@ fn what_no_kernel_does_is_pointed_at() {
             "ENOMEM",
         ),
         ("map \"a\" pages=1; rounds 5 as=\"r\" { repeat \"r*r-9\" {} }", "\"r*r-9\"", "the count"),
+        (
+            "map \"a\" pages=1; rounds 1 { uffdio_fill \"a\" by=\"copy\" }",
+            "\"a\"",
+            "ENOENT: the pages do not lie in one mapping that a userfaultfd watches",
+        ),
+        (
+            "map \"a\" pages=1; map \"b\" pages=1; uffdio_register \"b\" mode=\"missing\"
+             rounds 1 { uffdio_move \"a\" to=\"b\" }",
+            "\"a\"",
+            "ENOENT: there is no page to move",
+        ),
+        (
+            "map \"a\" pages=1; uffdio_register \"a\" mode=\"missing\"
+             rounds 1 { uffdio_fill \"a\" by=\"poison\"; read \"a\" }",
+            "\"a\"",
+            "poisoned page (SIGBUS)",
+        ),
     ] {
         let (error, places) = error(&main_thread(body)).expect(body);
         assert_eq!(places, [place], "{body}: {error}");
@@ -102,6 +119,8 @@ fn processes_that_run_or_do_not_end_are_named() {
         "{problem}"
     );
     assert!(error(&text(waits, "")).is_none());
+    let (problem, _) = error(&text(waits, "wait \"child\"")).unwrap();
+    assert!(problem.to_string().contains("`child` cannot wait for itself"), "{problem}");
 }
 
 #[test]

@@ -234,14 +234,14 @@ impl Verb {
     /// The files that it writes, with the options that name them.
     pub fn written(&self) -> Vec<(&'static str, &Path)> {
         let files = match self {
-            Verb::Run(RunArgs { page, events, .. }) => {
-                vec![("--output", &page.output), ("--events", events)]
+            Verb::Run(RunArgs { result, events, .. }) => {
+                vec![("--output", &result.output), ("--events", events)]
             }
             Verb::Compare(CompareArgs { output, events, .. }) => {
                 vec![("--output", output), ("--events", events)]
             }
-            Verb::Agree(AgreeArgs { page, report, seeds, .. }) => {
-                vec![("--output", &page.output), ("--report", report), ("--seeds", seeds)]
+            Verb::Agree(AgreeArgs { result, report, seeds, .. }) => {
+                vec![("--output", &result.output), ("--report", report), ("--seeds", seeds)]
             }
             Verb::Stat(StatArgs { output, perfetto, .. }) => {
                 vec![("--output", output), ("--perfetto", perfetto)]

@@ -96,7 +96,7 @@ fn a_frame_waits_until_each_cpu_has_flushed_by_itself() {
     let waits = |world: &mut SimWorld| {
         let frame = frame(world, 0).unwrap();
         world.deferred.batch.put_off(false);
-        [0, 1].map(|cpu| world.deferred.batch.cpus.insert(CpuId(cpu)));
+        (0..2).for_each(|cpu| world.deferred.batch.cpus.insert(CpuId(cpu)));
         leave_zapped(world, at, MM, frame);
         frame
     };

@@ -10,11 +10,11 @@ use crate::machine::vma::{MergeRule, Vma};
 use crate::site::Site;
 
 /// Changes those mappings in `range` that do not have the wanted flags yet, on behalf of the
-/// function `site`. They merge as usual. Returns whether the mappings cover the range without a hole. The caller holds
-/// `mmap_lock` for writing.
+/// function `site`. They merge as usual. Returns whether the mappings cover the range without a
+/// hole. The caller holds `mmap_lock` for writing.
 ///
-/// Source: mm/madvise.c:madvise_walk_vmas, madvise_update_vma (5.10 to 7.3), mm/vma.c:vma_modify_flags
-/// (6.12, 7.3).
+/// Source: mm/madvise.c:madvise_walk_vmas, madvise_update_vma (5.10 to 7.3),
+/// mm/vma.c:vma_modify_flags (6.12, 7.3).
 pub fn change_flags(
     env: &mut impl Env,
     site: Site,
@@ -26,10 +26,11 @@ pub fn change_flags(
     change_flags_by(env, site, mm, (range, rule), changed)
 }
 
-/// Changes those mappings in `range` that do not have the wanted flags yet. They merge by this rule.
-/// Returns whether the mappings cover the range without a hole.
+/// Changes those mappings in `range` that do not have the wanted flags yet. They merge by this
+/// rule. Returns whether the mappings cover the range without a hole.
 ///
-/// Source: fs/userfaultfd.c:userfaultfd_register (5.10, 6.1), mm/vma.c:vma_modify_flags_uffd (6.12).
+/// Source: fs/userfaultfd.c:userfaultfd_register (5.10, 6.1), mm/vma.c:vma_modify_flags_uffd
+/// (6.12).
 pub fn change_flags_by(
     env: &mut impl Env,
     site: Site,

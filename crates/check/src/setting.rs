@@ -194,7 +194,8 @@ pub fn with_setting<T>(
     let loads = options.watching.loads();
     let processes = placed.threads.iter().map(|thread| thread.process).collect();
     let asks = arch.breaks_before_make.then_some(Property::BreakBeforeMake);
-    let judged = asks.into_iter().chain(row.config.ask).chain([Property::NoUseAfterFree]);
+    let unless_forgone = [Property::NoUseAfterFree, Property::Revoked];
+    let judged = asks.into_iter().chain(row.config.ask).chain(unless_forgone);
     let asks = PropertySet::of(judged.filter(|asked| row.config.forgo != Some(*asked)));
     let watch = Arc::new(Watch { loads, names, processes, asks });
     let Options { checkpoints, explicit, .. } = *options;

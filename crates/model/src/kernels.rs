@@ -91,8 +91,9 @@ pub struct Config {
     pub skip_needed: Option<SkipNeeded>,
     /// `ask=R`: the checker judges a property that no kernel has to have ([`Property::ASKED`]).
     pub ask: Option<Property>,
-    /// `forgo=P9`, `forgo=P1`: the checker does not judge break-before-make (P9) or accesses to
-    /// free frames (P1), to see which other properties hold.
+    /// `forgo=P9`, `forgo=P1`, `forgo=P5`: the checker does not judge break-before-make (P9),
+    /// accesses to free frames (P1), or whether a right is gone when the call that takes it returns
+    /// (P5), to see which other properties hold.
     pub forgo: Option<Property>,
     /// `most-faults=N`: the number of faults that one access may take in the checker before the
     /// checker reports that it makes no progress.
@@ -306,6 +307,8 @@ pub const PROPOSALS: &[Proposal] = &[
     Proposal { name: "removed-after", changes: &[("refault-flush", "removed-after")] },
     Proposal { name: "invlpgb", changes: &[("shootdown", "invlpgb")] },
     Proposal { name: "coherent", changes: &[("shootdown", "coherent")] },
+    Proposal { name: "latr", changes: &[("shootdown", "latr"), ("defer-zap", "all")] },
+    Proposal { name: "fpr", changes: &[("defer-zap", "munmap"), ("recycle", "within-mm")] },
     // v8, the last version under this name that was posted completely.
     Proposal {
         name: "migrc",
@@ -367,7 +370,7 @@ pub enum RowError {
     },
     /// The option is invalid.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, migrate-ad=lost|kept, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, migrate-ad=lost|kept, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P5|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
     )]
     UnknownOption {
         /// The given option.

@@ -299,6 +299,20 @@ policies! {
         WriteEnd = "write-end", "after the call has written all pages";
         WriteBegin = "write-begin", "before the call writes each page";
     }
+    /// Which calls that free pages leave the flush of other CPUs to a later one.
+    defer_zap: DeferZap = "defer-zap" in DEFERRED, "which calls that free pages flush their own CPU only, and leave the flush of the others to a later flush; no kernel does this",
+        source "proposed: FPR (arXiv 2409.10946: munmap of mappings that ask for it), LATR (ASPLOS 2018, doi 10.1145/3173162.3173198, and its code for 4.10: mm/mmap.c:munmap, mm/madvise.c:madvise_dontneed set munmap_inprogress)" {
+        Never = "never", "none";
+        Munmap = "munmap", "munmap: the pages stay in use, and the addresses are not mapped again, until the flush; where page tables are freed, all CPUs are flushed at once";
+        Free = "free", "munmap and MADV_DONTNEED, as munmap";
+        All = "all", "as free, and even the flush that comes before a dirty page of a file stops counting as mapped (LATR's code)";
+    }
+    /// Who may use a frame again before the flush that it waits for.
+    recycle: Recycle = "recycle" in DEFERRED, "who may use a frame again before the deferred flush that it waits for",
+        source "proposed: FPR (arXiv 2409.10946: the process that had it); MIGRC, LUF, LATR (nobody)" {
+        Never = "never", "nobody";
+        WithinMm = "within-mm", "the address space that alone had it mapped; a frame that goes anywhere else is flushed before";
+    }
     /// Which private pages NUMA balancing does not sample because others may have them.
     numa_shared: NumaShared = "numa-shared" in NUMA, "which private pages NUMA balancing does not sample because other processes may have them",
         source "mm/mprotect.c:change_pte_range (6.1: page_count != 1; 6.12: folio_likely_mapped_shared); 5.10: observed" {
@@ -406,10 +420,11 @@ policies! {
     }
     /// How other CPUs lose a translation.
     shootdown: Shootdown = "shootdown" in FLUSHES, "on x86: how a translation is removed from other CPUs' TLBs",
-        source "arch/x86/mm/tlb.c:flush_tlb_multi (5.10 to 7.3); broadcast_tlb_flush, consider_global_asid, arch_tlbbatch_flush (since 6.15, on AMD processors with INVLPGB; read as posted on linux-kernel in February 2025, not run here); coherent: no kernel and no processor" {
+        source "arch/x86/mm/tlb.c:flush_tlb_multi (5.10 to 7.3); broadcast_tlb_flush, consider_global_asid, arch_tlbbatch_flush (since 6.15, on AMD processors with INVLPGB; read as posted on linux-kernel in February 2025, not run here); latr: proposed, LATR (ASPLOS 2018, doi 10.1145/3173162.3173198; its code for 4.10, native_flush_saved_states in scheduler_tick and __schedule, read, not run); coherent: no kernel and no processor" {
         Interrupts = "interrupts", "the CPUs are interrupted, and flush";
         Invlpgb = "invlpgb", "an instruction that all CPUs obey (INVLPGB) flushes batches, and address spaces that more than three CPUs used at once after a flush had interrupted them; other flushes interrupt";
         InvlpgbAll = "invlpgb-all", "that instruction does all flushes, however few CPUs use the address space; no kernel does this, but small tests of the checker need it";
+        Latr = "latr", "each CPU flushes by itself at its next scheduler tick or switch of address spaces; a batch's flush waits until all have done so; other flushes that are not deferred (defer-zap) interrupt";
         Coherent = "coherent", "the hardware removes it when the entry changes, and nobody flushes: the most that any rule about flushes could save";
     }
     /// The order of the local flush and the shootdown within one flush.
@@ -955,6 +970,9 @@ policies! {
         DeferUpgraded = "defer-upgraded", "a store to a page that is mapped read-only does not do the deferred flushes (defer-upgrade)";
         DeferReused = "defer-reused", "a frame is used again before its deferred flush (defer-free)";
         DeferChain = "defer-chain", "the second move of a page releases the frame that its first move left (defer-free=kept)";
+        SweepUnwaited = "sweep-unwaited", "a batch's flush does not wait until the other CPUs have flushed by themselves (shootdown=latr)";
+        AddressReused = "address-reused", "addresses are mapped again before the deferred flush of what was there (defer-zap)";
+        RecycledAnywhere = "recycled-anywhere", "a frame that waits for a flush is recycled for any address space (recycle=within-mm)";
         DeferWhileFlushing = "defer-while-flushing", "flushes are deferred while a batched flush is under way, and that flush counts for them (defer-flush)";
         WrittenUnflushed = "written-unflushed", "reclaim writes a page out while a CPU may still store to it (try_to_unmap_flush_dirty)";
         PendingIgnored = "pending-ignored", "a page-table walk does not look for unmaps whose flush was deferred (flush_tlb_batched_pending)";

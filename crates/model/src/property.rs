@@ -90,11 +90,12 @@ impl Property {
     pub const ASKED: &'static [Property] = &[Property::InstalledAtRetry, Property::DirtyAtRetry];
 
     /// The properties that a row can leave unjudged (`forgo`).
-    pub const FORGONE: &'static [Property] = &[Property::NoUseAfterFree, Property::BreakBeforeMake];
+    pub const FORGONE: &'static [Property] =
+        &[Property::NoUseAfterFree, Property::Revoked, Property::BreakBeforeMake];
 
     /// Whether the property is judged on every row. Break-before-make is judged where the
-    /// architecture requires it; accesses to free frames are judged unless the row forgoes this;
-    /// the others if a row asks for them.
+    /// architecture requires it; accesses to free frames and revocation are judged unless the row
+    /// forgoes this; the others if a row asks for them.
     pub fn is_always_judged(self) -> bool {
         !Property::FORGONE.contains(&self) && !Property::ASKED.contains(&self)
     }

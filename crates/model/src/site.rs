@@ -324,6 +324,8 @@ sites! {
     BroadcastTlbFlush = "broadcast_tlb_flush" in "arch/x86/mm/tlb.c";
     /// Gives an address space that many CPUs use an identifier that all CPUs share.
     ConsiderGlobalAsid = "consider_global_asid" in "arch/x86/mm/tlb.c";
+    /// Flushes on a CPU what others have recorded for it (LATR, which no kernel has).
+    FlushSavedStates = "native_flush_saved_states" in "arch/x86/mm/tlb.c";
     /// A CPU's invalidation at the request of another CPU (arm64's TLBI, AMD's INVLPGB), which is
     /// no part of the kernel.
     TlbiBroadcast = "TLBI" in "(processor)";

@@ -78,7 +78,7 @@ pub static LITMUS: &[Builtin] = builtins! { "scenarios/litmus/":
     "batched-pending" "pending-join" "migrate-store" "migrate-protect"
     "migrc-upgrade" "migrc-reuse" "migrc-writable" "migrc-chain" "migrc-flushing" "migrc-mprotect"
     "luf-two-mappings" "luf-window" "luf-munmap-remap" "luf-rewrite" "luf-refill"
-    "luf-generations"
+    "luf-generations" "latr-dontneed" "latr-munmap-remap" "latr-reuse" "fpr-other-process"
     "pageout-read" "pageout-write" "swapin-race" "cow-stale" "zero-cow"
     "lazy-table-free" "lazy-wake" "asid-recycle" "gather-early-free" "gen-skip"
     "free-write" "free-write-seq" "free-drop" "protnone-reclaim" "batch-two"

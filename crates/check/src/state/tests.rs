@@ -31,7 +31,7 @@ use needless_model::machine::pins::Pin;
 use needless_model::machine::room::Room;
 use needless_model::machine::swap::Swap;
 use needless_model::machine::tlb::Tlbs;
-use needless_model::machine::unmap_batch::Batch;
+use needless_model::machine::unmap_batch::{Batch, Waiting};
 use needless_model::machine::vma::{Locking, MergeRule, Vma};
 use needless_model::machine::world::{At, Ghost, Task, World, mm_of};
 use needless_model::policy::{SoftDirtyMerge, VmaMerge};
@@ -157,7 +157,8 @@ const CHANGES: &[Change] = &[
     ("tasks", |s| task(s).unmap_batch.issuer = Some(CpuId(1))),
     ("tasks", |s| task(s).mempolicy = MemPolicy::Local),
     ("deferred", |s| s.world.unmap_batch_mut(Batch::Deferred, ThreadId(1)).put_off(true)),
-    ("deferred", |s| s.world.deferred.keep(FRAME, None)),
+    ("deferred", |s| s.world.deferred.keep(Waiting { frame: FRAME, to: None, of: None })),
+    ("deferred", |s| s.world.deferred.addresses.push((MmId(1), PageRange::one(Vpn(1))))),
     ("deferred", |s| s.world.deferred.flushing = 1),
     ("deferred", |s| s.world.deferred.lists = 1),
     ("tasks", |s| task(s).deferring = Some(Box::default())),

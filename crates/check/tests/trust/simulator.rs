@@ -239,11 +239,13 @@ fn each_state_of_a_random_run_is_explored() {
 
 /// Here a thread loads from what it may not use by then. The signal ends the thread in the checker,
 /// but the run in the simulator.
-const SIGNAL: [&str; 10] = [
+const SIGNAL: [&str; 12] = [
+    "fpr-other-process",
     "guard-nested",
     "huge-move",
     "huge-split",
     "huge-split-none",
+    "latr-reuse",
     "lazy-table-free",
     "mremap-move",
     "move-table",

@@ -59,6 +59,9 @@ pub struct FlushRequest {
     pub change: Change,
     /// Whether this CPU has just faulted on the entry, and may still hold it in its TLB.
     pub faulted: bool,
+    /// Whether other CPUs may flush later, because what they have cached stays as it is until then
+    /// ([`leave_others`](super::deferred::leave_others)).
+    pub may_wait: bool,
     /// The needless event that caused it, if any.
     pub caused_by: Option<u64>,
 }
@@ -75,6 +78,7 @@ impl FlushRequest {
             tables_gone: false,
             change: Change::Revoked,
             faulted: false,
+            may_wait: false,
             caused_by: None,
         }
     }

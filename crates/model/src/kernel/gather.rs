@@ -2,7 +2,8 @@
 //! frees them.
 //!
 //! Protocol: [`Gather::open`]; note PTEs and tables as they are cleared; [`Gather::finish`].
-//! Nothing that was collected is freed before the flush. A gather that overlaps with another one of
+//! Nothing that was collected is freed before the flush. (Proposed rules defer the flush of other
+//! CPUs, and then what was collected waits for that.) A gather that overlaps with another one of
 //! the same address space flushes everything: the other one may have cleared PTEs that this one
 //! then found empty.
 //!
@@ -10,13 +11,14 @@
 
 use crate::addr::{MmId, PageRange, Pfn, Vpn};
 use crate::env::Env;
+use crate::kernel::deferred::leave_zapped;
 use crate::kernel::flush::{Change, FlushRequest, flush_tlb_mm_range, tlb_flush};
 use crate::kernel::lru::lru_add_drain;
 use crate::kernel::mlock_batch::folio_remove_rmap;
 use crate::kernel::swap_cache::{free_swap_caches, is_unused};
 use crate::machine::lockless::Walked;
-use crate::machine::world::Ghost;
-use crate::policy::{GatherBatch, Mutant, ZapDrain};
+use crate::machine::world::{At, Ghost, World};
+use crate::policy::{DeferZap, GatherBatch, Mutant, ZapDrain};
 use crate::site::Site;
 use smallvec::SmallVec;
 
@@ -41,6 +43,9 @@ pub struct Gather {
     change: Change,
     /// Whether the address space ends with this gather.
     full_mm: bool,
+    /// Whether other CPUs may flush later, so that frames and addresses wait
+    /// ([`leave_others`](super::deferred::leave_others)).
+    waits: bool,
     pages: SmallVec<[Pfn; BUNDLE]>,
     /// Those of `pages` that still count as mapped, and whether their mapping locks its pages.
     mapped: SmallVec<[(Pfn, bool); BUNDLE]>,
@@ -71,6 +76,7 @@ impl Gather {
             tables_gone: false,
             change: Change::Granted,
             full_mm: false,
+            waits: false,
             pages: SmallVec::new(),
             mapped: SmallVec::new(),
             tables: SmallVec::new(),
@@ -83,6 +89,18 @@ impl Gather {
     /// Opens a gather of an address space that ends (`tlb_gather_mmu_fullmm`).
     pub fn open_fullmm(env: &mut impl Env, mm: MmId) -> Gather {
         Gather { full_mm: true, ..Gather::open(env, mm) }
+    }
+
+    /// Opens the gather of a `munmap`.
+    pub fn open_munmap(env: &mut impl Env, mm: MmId) -> Gather {
+        let waits = env.policies().defer_zap != DeferZap::Never;
+        Gather { waits, ..Gather::open(env, mm) }
+    }
+
+    /// Opens the gather of a `MADV_DONTNEED`.
+    pub fn open_dontneed(env: &mut impl Env, mm: MmId) -> Gather {
+        let waits = matches!(env.policies().defer_zap, DeferZap::Free | DeferZap::All);
+        Gather { waits, ..Gather::open(env, mm) }
     }
 
     /// The address space that the gather belongs to.
@@ -178,7 +196,7 @@ impl Gather {
         if env.policies().mutant == Mutant::FreedUnflushed {
             self.free_pages(env);
         }
-        self.flush_tlb(env, site);
+        self.flush_tlb(env, site, self.waits);
         self.free_pages(env);
     }
 
@@ -190,12 +208,18 @@ impl Gather {
     /// to 7.3); arch/x86/include/asm/tlb.h:tlb_end_vma (5.10).
     pub fn end_vma(&mut self, env: &mut impl Env, site: Site) {
         if !env.arch().merges_vmas && !self.full_mm {
-            self.flush_tlb(env, site);
+            self.flush_tlb(env, site, self.waits);
         }
     }
 
-    /// Flushes without freeing (`tlb_flush_mmu_tlbonly`).
-    pub fn flush_tlb(&mut self, env: &mut impl Env, site: Site) {
+    /// Flushes without freeing, before dirty pages stop counting as mapped
+    /// (`tlb_flush_mmu_tlbonly`).
+    pub fn flush_before_rmaps(&mut self, env: &mut impl Env, site: Site) {
+        let may_wait = self.waits && env.policies().defer_zap == DeferZap::All;
+        self.flush_tlb(env, site, may_wait);
+    }
+
+    fn flush_tlb(&mut self, env: &mut impl Env, site: Site, may_wait: bool) {
         if self.lowest_cleared.is_some() || self.freed_tables {
             // The lowest level with a cleared entry sets the stride (`tlb_get_unmap_shift`).
             let stride_shift = u32::from(env.arch().order(self.lowest_cleared.unwrap_or(1)));
@@ -204,6 +228,8 @@ impl Gather {
                 freed_tables: self.freed_tables,
                 tables_gone: self.tables_gone,
                 change: self.change,
+                // A CPU may still walk a table that is freed.
+                may_wait: may_wait && !self.freed_tables,
                 ..FlushRequest::range(site, self.mm, self.range)
             };
             tlb_flush(env, request, self.full_mm);
@@ -220,7 +246,11 @@ impl Gather {
         if !self.pages.is_empty() && env.policies().zap_drain == ZapDrain::Yes {
             lru_add_drain(env);
         }
-        let mm = self.mm;
+        let (mm, waits) = (self.mm, self.waits);
+        let free = move |w: &mut World<_>, at: At, frame: Pfn| match waits {
+            true => leave_zapped(w, at, mm, frame),
+            false => w.put_frame(at, frame),
+        };
         let (pages, tables) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.tables));
         let cached = env.step(Site::FolioPut, |w, at| {
             let at_once = w.policies.mutant == Mutant::TableGivenBack;
@@ -233,14 +263,14 @@ impl Gather {
             let unused = pages.iter().copied().filter(|frame| is_unused(w, *frame));
             let cached: SmallVec<[Pfn; BUNDLE]> = unused.collect();
             if cached.is_empty() {
-                pages.iter().for_each(|frame| w.put_frame(at, *frame));
+                pages.iter().for_each(|frame| free(w, at, *frame));
             }
             cached
         });
         if !cached.is_empty() {
             free_swap_caches(env, &cached);
             env.step(Site::FolioPut, |w, at| {
-                pages.iter().for_each(|frame| w.put_frame(at, *frame));
+                pages.iter().for_each(|frame| free(w, at, *frame));
             });
         }
         // The batches stay allocated. The gather fills them again from the first.

@@ -83,8 +83,8 @@ fn advise(
         Advice::HugePage => hugepage_madvise(env, mm, ranges, HugeAdvice::Wanted),
         Advice::NoHugePage => hugepage_madvise(env, mm, ranges, HugeAdvice::Unwanted),
         Advice::Collapse => madvise_collapse(env, mm, ranges)?,
-        Advice::DontNeed => gathered(env, mm, ranges, dontneed)?,
-        Advice::Free => gathered(env, mm, ranges, free)?,
+        Advice::DontNeed => gathered(env, mm, ranges, Gather::open_dontneed, dontneed)?,
+        Advice::Free => gathered(env, mm, ranges, Gather::open, free)?,
         Advice::Cold => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, false))?,
         Advice::PageOut => each(env, mm, ranges, |env, vma| cold_or_pageout(env, mm, vma, true))?,
         Advice::GuardInstall => guards(env, mm, ranges, true)?,
@@ -233,18 +233,19 @@ fn gathered<E: Env>(
     env: &mut E,
     mm: MmId,
     ranges: impl Iterator<Item = PageRange>,
+    open: fn(&mut E, MmId) -> Gather,
     advice: fn(&mut E, &mut Gather, PageRange),
 ) -> Result<bool, Errno> {
     if env.policies().advise_gather == AdviseGather::PerMapping {
         return each(env, mm, ranges, |env, vma| {
-            let mut gather = Gather::open(env, mm);
+            let mut gather = open(env, mm);
             advice(env, &mut gather, vma);
             gather.finish(env);
         });
     }
     let by_vma = env.policies().advise_lock == AdviseLock::Vma;
     let mut lock = ReadLock::take(env, mm, by_vma);
-    let mut gather = Gather::open(env, mm);
+    let mut gather = open(env, mm);
     let covered = up_to_a_hole(ranges, |range| {
         lock.walk(env, range, |env, vma| {
             not_locked(env, mm, vma)?;

@@ -4,7 +4,7 @@ use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::call::Extent;
 use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
-use crate::kernel::deferred::{Before, flush_owed_before};
+use crate::kernel::deferred::{Before, flush_owed_at, flush_owed_before};
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::split::split_outer_borders;
 use crate::kernel::lru::lru_add_drain;
@@ -26,6 +26,7 @@ pub fn mmap(env: &mut impl Env, mm: MmId, area: Extent, prot: Prot) -> Result<()
         flush_owed_before(env, Before::Map);
     }
     env.lock(Lock::MmapWrite(mm));
+    flush_owed_at(env, mm, range);
     new_vma_start_write(env, mm, |_| Some(vma_of(area, prot, ObjectId::default())));
     let result = env.step(Site::MmapRegion, |w, at| {
         w.vma_assert_write_locked(at, mm, range);
@@ -87,7 +88,7 @@ pub fn munmap(env: &mut impl Env, mm: MmId, range: PageRange) -> Result<(), Errn
         return Ok(());
     }
     env.downgrade(mm);
-    unmap_region(env, Gather::open, mm, &detached);
+    unmap_region(env, Gather::open_munmap, mm, &detached);
     env.unlock(Lock::MmapRead(mm));
     Ok(())
 }

@@ -308,7 +308,7 @@ fn migrate_folio_unmap(
     let Some(order) = order else { return Ok(Unmapped::Freed) };
     // 2. Allocate the copy.
     let near = job.target.near(folio);
-    let request = Request { near, order, flags: FrameFlags::default() };
+    let request = Request { near, order, flags: FrameFlags::default(), copies: Some(folio) };
     let Some(to) = with_frames(env, site, request, |w, at, door| door.take(w, at)) else {
         return Err(NoMemory);
     };

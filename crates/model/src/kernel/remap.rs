@@ -6,6 +6,7 @@
 use crate::addr::{MmId, ObjectId, PageRange, Vpn};
 use crate::env::{Env, Lock};
 use crate::kernel::Errno;
+use crate::kernel::deferred::flush_owed_at;
 use crate::kernel::flush::{FlushRequest, flush_tlb_mm_range};
 use crate::kernel::gather::Gather;
 use crate::kernel::huge::remap::move_huge_pmd;
@@ -71,6 +72,7 @@ fn move_vma(env: &mut impl Env, mm: MmId, from: PageRange, to: Vpn) -> Result<()
     munlock_vmas(env, mm, target);
     let gone = detach(env, mm, target);
     unmap_region(env, Gather::open, mm, &gone);
+    flush_owed_at(env, mm, target);
     // 2. Copy the mapping. Both exist for a while, and nobody faults on either.
     vmas_start_write(env, mm, from);
     new_vma_start_write(env, mm, |space| Some(moved(space.vma(from.start)?, from, target)));

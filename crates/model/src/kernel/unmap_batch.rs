@@ -10,13 +10,13 @@
 
 use crate::addr::{MmId, Vpn};
 use crate::env::Env;
-use crate::kernel::deferred::{flush_begins, flush_ended};
+use crate::kernel::deferred::{flush_begins, flush_ended, strikes_at_end};
 use crate::kernel::flush::{
     arch_flush_tlb_batched_pending, arch_tlbbatch_add_pending, arch_tlbbatch_flush,
 };
 use crate::machine::mm::BatchedMark;
 use crate::machine::unmap_batch::{Batch, Covers};
-use crate::policy::{BatchedPending, DeferFlush, Mutant, PendingMark, Policies};
+use crate::policy::{BatchedPending, Mutant, PendingMark, Policies};
 use crate::site::Site;
 
 /// Defers the flush of the PTE of `page`, which was just cleared, into the batch. `writable`: the
@@ -65,10 +65,10 @@ fn count_unmap(env: &mut impl Env, batch: Batch, mm: MmId) {
 /// Does the flushes that this thread deferred or, with [`Batch::Deferred`], those that the machine
 /// deferred. Frames that waited for them are free afterwards.
 pub fn try_to_unmap_flush(env: &mut impl Env, which: Batch, site: Site) {
-    let defers = env.policies().defer_flush != DeferFlush::Never;
+    let strikes = strikes_at_end(env.policies());
     let batch = env.step(site, |w, at| {
         let required = w.unmap_batch(which, at.thread).is_some_and(|batch| batch.flush_required);
-        if required && defers {
+        if required && strikes {
             flush_begins(w);
         }
         required.then(|| w.take_unmap_batch(which == Batch::Deferred, at.thread))
@@ -85,7 +85,7 @@ pub fn try_to_unmap_flush(env: &mut impl Env, which: Batch, site: Site) {
     if clears {
         note_flushed(env, site, &batch.covers);
     }
-    if defers {
+    if strikes {
         env.step(site, |w, at| flush_ended(w, at, &batch));
     }
 }

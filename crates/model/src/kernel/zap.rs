@@ -125,7 +125,7 @@ fn zap_table(env: &mut impl Env, gather: &mut Gather, mut part: PageRange, zap: 
         }
         // Nobody may dirty a shared page that is unmapped and may be written out.
         if full || dirty {
-            gather.flush_tlb(env, Site::TlbFlushMmu);
+            gather.flush_before_rmaps(env, Site::TlbFlushMmu);
             gather.flush_rmaps(env);
         }
         pte_unmap_unlock(env, mm, table);

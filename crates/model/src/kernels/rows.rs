@@ -27,6 +27,8 @@ pub(super) const V5_8: Policies = Policies {
     defer_cpus: DeferCpus::Remaining,
     defer_upgrade: DeferUpgrade::WriteFault,
     defer_file: DeferFile::Nowhere,
+    defer_zap: DeferZap::Never,
+    recycle: Recycle::Never,
     memory_tiers: MemoryTiers::ByDevice,
     numa_shared: NumaShared::References,
     hint_write: HintWrite::Saved,

@@ -344,7 +344,7 @@ impl<M: Mode> World<M> {
     /// Source: mm/mempolicy.c:alloc_pages_vma (5.10), vma_alloc_folio, policy_nodemask (6.1 to
     /// 7.3); new_page (5.10, 6.1), alloc_migration_target_by_mpol (6.12); interleave_nid (5.10,
     /// 6.1), get_vma_policy (6.12).
-    fn nodes_near(&self, near: Near, order: u8, at: At) -> Vec<NodeId> {
+    pub fn nodes_near(&self, near: Near, order: u8, at: At) -> Vec<NodeId> {
         let here = self.nodes.of_cpu(at.cpu);
         match near {
             Near::Only(node) => vec![node],

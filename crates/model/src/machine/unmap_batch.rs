@@ -5,11 +5,12 @@
 //! it names has flushed.
 //!
 //! Source: include/linux/mm_types_task.h:struct tlbflush_unmap_batch (5.10 to 7.3). No kernel has
-//! the deferred batch; MIGRC proposes it (v8, 20240226030613.22366-1-byungchul@sk.com).
+//! the deferred batch; MIGRC proposes it (v8, 20240226030613.22366-1-byungchul@sk.com), and others
+//! do ([`crate::kernel::deferred`]).
 
 use super::cpuset::CpuSet;
 use super::world::{Mode, World};
-use crate::addr::{CpuId, MmId, Pfn, ThreadId, Vpn};
+use crate::addr::{CpuId, MmId, PageRange, Pfn, ThreadId, Vpn};
 use crate::env::Learnt;
 use smallvec::SmallVec;
 
@@ -95,6 +96,17 @@ pub struct Deferring {
     pub list: UnmapBatch,
 }
 
+/// A frame that waits for a flush, with one reference.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Waiting {
+    /// The frame.
+    pub frame: Pfn,
+    /// The frame that its contents have moved to.
+    pub to: Option<Pfn>,
+    /// The address space that alone had it mapped, if anybody asks for that.
+    pub of: Option<MmId>,
+}
+
 /// The world's deferred batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Deferred {
@@ -105,27 +117,41 @@ pub struct Deferred {
     /// How many lists of pages have left their flush since the last one that reached all CPUs. Only
     /// a mutant asks, and only then are they counted.
     pub lists: u32,
-    /// The frames that wait for a flush, oldest first, with one reference each, and the frames that
-    /// their contents moved to.
-    kept: SmallVec<[(Pfn, Option<Pfn>); 4]>,
+    /// The addresses where pages were unmapped whose flush is deferred, if that decides when they
+    /// can be mapped again.
+    pub addresses: SmallVec<[(MmId, PageRange); 1]>,
+    /// The frames that wait for a flush, oldest first.
+    kept: SmallVec<[Waiting; 4]>,
 }
 
 impl Deferred {
     /// Adds a waiting frame. It takes over the caller's reference.
-    pub fn keep(&mut self, frame: Pfn, to: Option<Pfn>) {
-        self.kept.push((frame, to));
+    pub fn keep(&mut self, waiting: Waiting) {
+        self.kept.push(waiting);
+    }
+
+    /// Removes a waiting frame. The caller takes over its reference.
+    pub fn forget(&mut self, frame: Pfn) {
+        if let Some(at) = self.kept.iter().position(|waiting| waiting.frame == frame) {
+            self.kept.remove(at);
+        }
     }
 
     /// Removes the waiting frame whose contents moved to this one. The caller takes over its
     /// reference.
     pub fn forget_source_of(&mut self, frame: Pfn) -> Option<Pfn> {
-        let at = self.kept.iter().position(|(_, to)| *to == Some(frame))?;
-        Some(self.kept.remove(at).0)
+        let at = self.kept.iter().position(|waiting| waiting.to == Some(frame))?;
+        Some(self.kept.remove(at).frame)
+    }
+
+    /// The waiting frames, and where they come from.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> + '_ {
+        self.kept.iter().copied()
     }
 
     /// The waiting frames.
     pub fn kept(&self) -> impl ExactSizeIterator<Item = Pfn> + '_ {
-        self.kept.iter().map(|(frame, _)| *frame)
+        self.kept.iter().map(|waiting| waiting.frame)
     }
 
     /// Records that these CPUs have flushed everything. If no CPU is left, returns the waiting
@@ -142,7 +168,7 @@ impl Deferred {
         }
         let done =
             std::mem::replace(self, Deferred { flushing: self.flushing, ..Deferred::default() });
-        done.kept.into_iter().map(|(frame, _)| frame).collect()
+        done.kept.into_iter().map(|waiting| waiting.frame).collect()
     }
 }
 
@@ -193,8 +219,9 @@ mod tests {
         let mut deferred = Deferred::default();
         deferred.batch.put_off(false);
         deferred.batch.cpus = cpus(&[0, 2, 70]);
-        deferred.keep(Pfn(3), None);
-        deferred.keep(Pfn(1), Some(Pfn(2)));
+        let waiting = |frame, to| Waiting { frame: Pfn(frame), to, of: None };
+        deferred.keep(waiting(3, None));
+        deferred.keep(waiting(1, Some(Pfn(2))));
         assert!(deferred.flushed(&cpus(&[0, 1]), true).is_empty() && deferred.batch.flush_required);
         assert_eq!(deferred.kept().collect::<Vec<_>>(), [Pfn(3), Pfn(1)]);
         assert!(deferred.flushed(&cpus(&[70]), true).is_empty());

@@ -6,6 +6,7 @@ use super::env::{NoGhost, SimEnv, SimLog, SimWorld};
 use crate::addr::{CpuId, MmId, NodeId, Pfn, ProcessId, ThreadId, Vpn};
 use crate::env::Context;
 use crate::kernel::alloc::{Request, with_frames};
+use crate::kernel::deferred::{leave_zapped, swept};
 use crate::kernel::unmap_batch::{set_tlb_ubc_flush_pending, try_to_unmap_flush};
 use crate::kernels::KernelRow;
 use crate::machine::frames::FrameFlags;
@@ -13,9 +14,9 @@ use crate::machine::lru::List;
 use crate::machine::nodes::Nodes;
 use crate::machine::room::Room;
 use crate::machine::sim_tlbs::SimTlbs;
-use crate::machine::unmap_batch::Batch;
+use crate::machine::unmap_batch::{Batch, Waiting};
 use crate::machine::world::{WorldSpec, mm_of};
-use crate::policy::DeferFlush;
+use crate::policy::{DeferFlush, DeferZap, Recycle, Shootdown};
 use crate::site::Site;
 
 const MM: MmId = mm_of(ProcessId::FIRST);
@@ -72,7 +73,7 @@ fn a_cpu_gets_frames_of_its_node_first() {
 fn a_frame_that_waits_for_a_deferred_flush_is_not_free() {
     let mut world = world(Nodes::one(8), false);
     let kept = frame(&mut world, 0).unwrap();
-    world.deferred.keep(kept, None);
+    world.deferred.keep(Waiting { frame: kept, to: None, of: None });
     world.policies.defer_flush = DeferFlush::Tiering;
     let mut env = SimEnv::new(&mut world, context(0));
     set_tlb_ubc_flush_pending(&mut env, Batch::Deferred, MM, Vpn(512), false);
@@ -85,6 +86,55 @@ fn a_frame_that_waits_for_a_deferred_flush_is_not_free() {
     try_to_unmap_flush(&mut env, Batch::Deferred, Site::TryToUnmapFlush);
     assert!(!world.deferred.batch.flush_required && world.deferred.kept().len() == 0);
     assert_eq!((world.frames.allocated(), world.inconsistency.is_none()), (0, true));
+}
+
+#[test]
+fn a_frame_waits_until_each_cpu_has_flushed_by_itself() {
+    let mut world = world(Nodes::one(2), false);
+    (world.policies.shootdown, world.policies.defer_zap) = (Shootdown::Latr, DeferZap::Free);
+    let at = context(0).at(Site::FolioPut);
+    let waits = |world: &mut SimWorld| {
+        let frame = frame(world, 0).unwrap();
+        world.deferred.batch.put_off(false);
+        (0..2).for_each(|cpu| world.deferred.batch.cpus.insert(CpuId(cpu)));
+        leave_zapped(world, at, MM, frame);
+        frame
+    };
+    let first = waits(&mut world);
+    swept(&mut world, at, CpuId(1));
+    assert_eq!(
+        (world.deferred.kept().collect::<Vec<_>>(), world.frames.allocated()),
+        (vec![first], 1)
+    );
+    swept(&mut world, at, CpuId(0));
+    assert_eq!((world.deferred.kept().len(), world.frames.allocated()), (0, 0));
+    // Nobody is asked for memory that is free. When there is no other, CPUs are waited for.
+    let frames = [waits(&mut world), waits(&mut world)];
+    assert_eq!(world.deferred.kept().len(), 2);
+    assert!(frame(&mut world, 0).is_some_and(|frame| frames.contains(&frame)));
+    assert_eq!((world.deferred.kept().len(), world.inconsistency.is_none()), (0, true));
+}
+
+#[test]
+fn the_address_space_that_had_a_frame_gets_it_before_its_flush() {
+    let mut world = world(Nodes::one(8), false);
+    (world.policies.defer_zap, world.policies.recycle) = (DeferZap::Munmap, Recycle::WithinMm);
+    let at = context(0).at(Site::FolioPut);
+    let waiting = frame(&mut world, 0).unwrap();
+    world.deferred.batch.put_off(false);
+    world.deferred.batch.cpus.insert(CpuId(1));
+    leave_zapped(&mut world, at, MM, waiting);
+    let mut taken = |mm| {
+        let request = Request::page(mm, Vpn(512), FrameFlags::SWAP_BACKED);
+        let mut env = SimEnv::new(&mut world, context(0));
+        with_frames(&mut env, Site::DoAnonymousPage, request, |w, at, door| door.take(w, at))
+    };
+    let of_other = taken(MmId(0)).unwrap();
+    assert_ne!(of_other, waiting);
+    assert_eq!(taken(MM), Some(waiting));
+    // What the flush was owed for is gone, but the flush is still owed.
+    assert_eq!((world.deferred.kept().len(), world.deferred.batch.flush_required), (0, true));
+    assert!(world.inconsistency.is_none());
 }
 
 #[test]

@@ -55,6 +55,19 @@ fn nobody_is_interrupted_by_an_instruction() {
 }
 
 #[test]
+fn cpus_that_flush_by_themselves_and_frames_that_stay_at_home() {
+    let [stock, latr, luf, within] =
+        ["6.12", "6.12+latr", "6.12+luf", "6.12+luf,recycle=within-mm"]
+            .map(|row| counts(&setup(row)));
+    // What still interrupts are the flushes by sampling. A tick comes as soon as it is waited for.
+    assert_eq!((latr.batch_sends, latr.moves), (0, stock.moves));
+    assert_eq!((latr.sends, latr.waiting), (stock.sends - stock.batch_sends, 0));
+    // Whoever needs memory takes a frame that its own process has left.
+    assert_eq!(within.moves.for_memory, 0);
+    assert!(within.sends * 2 < luf.sends && within.waiting > 0, "{within:?}");
+}
+
+#[test]
 fn a_slow_kswapd_keeps_pages_from_being_promoted() {
     let at_once = counts(&setup("6.12"));
     let slow = counts(&Setup { pass_us: 100, ..setup("6.12") });

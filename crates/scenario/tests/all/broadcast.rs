@@ -1,4 +1,5 @@
-//! Shootdowns without interrupts: AMD's `INVLPGB`, and hardware that keeps TLBs coherent.
+//! Shootdowns without interrupts: AMD's `INVLPGB`, hardware that keeps TLBs coherent, and CPUs that
+//! flush by themselves (LATR).
 
 use needless_model::event::{EventKind, FlushReason};
 use needless_model::kernels::KernelRow;
@@ -61,4 +62,15 @@ fn coherent_hardware_is_never_flushed() {
         assert!(!sequence.contains("IPI") && !sequence.contains("loc:"), "{sequence}");
         assert_eq!(interrupted, 0);
     }
+}
+
+#[test]
+fn cpus_that_flush_by_themselves_are_not_interrupted() {
+    for ops in ["reclaim \"heap\"", "madvise \"heap\" advice=\"dontneed\""] {
+        let (sequence, interrupted) = beside("6.12+latr", 1, ops);
+        assert_eq!(interrupted, 0, "{ops}: {sequence}");
+        assert_ne!(beside("6.12", 1, ops).1, 0, "{ops}");
+    }
+    // What mprotect takes away is gone when it returns.
+    assert_eq!(beside("6.12+latr", 1, PROTECT).1, beside("6.12", 1, PROTECT).1);
 }

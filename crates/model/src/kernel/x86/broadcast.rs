@@ -30,7 +30,7 @@ const FEW_CPUS: usize = 3;
 /// Whether flushes of the address space are instructions.
 pub(super) fn reaches(env: &mut impl Env, mm: MmId) -> bool {
     match env.policies().shootdown {
-        Shootdown::Interrupts | Shootdown::Coherent => false,
+        Shootdown::Interrupts | Shootdown::Latr | Shootdown::Coherent => false,
         Shootdown::Invlpgb | Shootdown::InvlpgbAll => {
             env.step(Site::FlushTlbMmRange, |w, _| is_global(w, mm))
         }
@@ -41,7 +41,7 @@ pub(super) fn reaches(env: &mut impl Env, mm: MmId) -> bool {
 #[inline(always)]
 pub(in crate::kernel) fn is_global<M: Mode>(w: &World<M>, mm: MmId) -> bool {
     match w.policies.shootdown {
-        Shootdown::Interrupts | Shootdown::Coherent => false,
+        Shootdown::Interrupts | Shootdown::Latr | Shootdown::Coherent => false,
         Shootdown::Invlpgb => w.mms[mm.index()].global_since.is_some(),
         Shootdown::InvlpgbAll => true,
     }
@@ -54,7 +54,7 @@ pub(in crate::kernel) fn is_global<M: Mode>(w: &World<M>, mm: MmId) -> bool {
 pub(in crate::kernel) fn wanted_gen<M: Mode>(w: &World<M>, mm: MmId) -> u64 {
     let mm = &w.mms[mm.index()];
     match w.policies.shootdown {
-        Shootdown::Interrupts | Shootdown::Coherent => mm.tlb_gen,
+        Shootdown::Interrupts | Shootdown::Latr | Shootdown::Coherent => mm.tlb_gen,
         Shootdown::Invlpgb => mm.global_since.unwrap_or(mm.tlb_gen),
         Shootdown::InvlpgbAll => 0,
     }

@@ -8,11 +8,13 @@
 //! Source: arch/x86/mm/tlb.c of 5.10, 6.1, 6.12 and 7.3.
 
 use super::broadcast;
+use super::latr::{self, sweeps};
 use super::switch::switch_mm;
 use super::verdict::{judge, judge_batch, judge_interrupt};
 use crate::addr::{CpuId, MmId, PageRange};
 use crate::env::{Env, Reach};
 use crate::event::{EventKind, FlushReason};
+use crate::kernel::deferred::leave_others;
 use crate::kernel::flush::FlushRequest;
 use crate::kernel::flush_verdict::{left_out, scope, width};
 use crate::machine::cpu::{Cpu, INIT_MM};
@@ -67,14 +69,17 @@ pub fn flush_tlb_mm_range(env: &mut impl Env, request: FlushRequest) {
         initiator: env.context().cpu,
         verdict,
     };
-    // 2. Flush by an instruction, or flush this CPU and the others, in the kernel's order.
+    // 2. Flush by an instruction, or flush this CPU and, unless they may wait, the others, in the
+    //    kernel's order.
     if broadcast::reaches(env, mm) {
         broadcast::broadcast_tlb_flush(env, &info, mm);
         return;
     }
     let (others, loaded) = env.step(Site::FlushTlbMmRange, |w, at| {
         let mask = &w.mms[mm.index()].cpumask;
-        (mask.any_but(at.cpu).then(|| mask.clone()), w.has_loaded(at.cpu, mm))
+        let others = mask.any_but(at.cpu).then(|| mask.clone());
+        let others = others.filter(|mask| !leave_others(w, at, mask, &request));
+        (others, w.has_loaded(at.cpu, mm))
     });
     let asked = others.is_some();
     run(env, &info, order, others, loaded);
@@ -97,6 +102,9 @@ pub fn arch_tlbbatch_add_pending(env: &mut impl Env, batch: Batch, mm: MmId, wri
 
 /// Does the flush that a batched unmap deferred, on the CPUs that the batch collected.
 pub fn arch_tlbbatch_flush(env: &mut impl Env, site: Site, cpus: CpuSet) {
+    if sweeps(env.policies()) {
+        return latr::wait_for_sweeps(env, cpus);
+    }
     let order = env.policies().flush_order;
     let initiator = env.context().cpu;
     let verdict = env.step(Site::ArchTlbbatchFlush, |w, at| {

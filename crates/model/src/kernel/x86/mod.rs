@@ -2,5 +2,6 @@
 
 pub(super) mod broadcast;
 pub(super) mod flush;
+pub(super) mod latr;
 pub(super) mod switch;
 mod verdict;

@@ -4,6 +4,7 @@
 //! slot is that of the last flush that its TLB has seen.
 
 use super::broadcast::wanted_gen;
+use super::latr::{sweep, sweeps};
 use crate::addr::{CpuId, MmId};
 use crate::event::{EventKind, FlushReason};
 use crate::machine::cpu::{AsidSlot, INIT_MM};
@@ -17,6 +18,9 @@ use crate::site::Site;
 /// Source: arch/x86/mm/tlb.c:switch_mm_irqs_off, choose_new_asid (5.10, 6.1, 6.12, 7.3).
 pub fn switch_mm<M: Mode>(w: &mut World<M>, at: At, cpu: CpuId, next: MmId) {
     let at = At { cpu, ..at.site(Site::SwitchMm) };
+    if sweeps(&w.policies) {
+        sweep(w, at, cpu);
+    }
     let was_lazy = std::mem::replace(&mut w.cpus[cpu.index()].lazy, false);
     let prev = w.cpus[cpu.index()].loaded;
     let next_gen = w.mms[next.index()].tlb_gen;

@@ -5,7 +5,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs gallery
+.PHONY: help setup setup-native native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large factors agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs gallery
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -72,6 +72,9 @@ check: setup ## every litmus test on every kernel row that it names
 check-large: native ## each litmus test with one more CPU, and four CPUs that reclaim, protect, store and load (a quarter of an hour)
 	$(BIN)/needless check --catalogue --larger
 	$(BIN)/needless check tests/large/mprotect-four.kdl
+
+factors: native ## what each reduction of the checker is worth: the table of docs/checker.md
+	NEEDLESS=$(BIN)/needless scripts/factors.py
 
 # What .ci/run does, or RECIPE, as on a machine that never saw Needless. As root.
 RECIPE ?=

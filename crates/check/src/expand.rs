@@ -15,6 +15,7 @@ use crate::judge::{self, IN_EVERY_STATE};
 use crate::key::Key;
 use crate::memo::{Cache, Memo};
 use crate::observe::Watching;
+use crate::persistent::Futures;
 use crate::property::{PropertySet, Violation};
 use crate::seen::{PIECES, Seen};
 use crate::setting::Setting;
@@ -43,6 +44,8 @@ pub struct Explored<'a> {
     pub shape: Shape,
     /// What the scenario's threads may be renamed to.
     pub renamings: Vec<Renaming>,
+    /// What each thread may still do, where one may go alone.
+    pub futures: Option<Futures>,
     /// A state and one of its mirror images differ in what can happen next.
     pub lopsided: AtomicBool,
 }
@@ -173,10 +176,13 @@ impl Expansion {
         last: Option<Choice>,
         known: &impl Fn(Key) -> bool,
     ) {
-        let choices = explored.choices(state);
+        let mut choices = explored.choices(state);
         let row = &state.rows[..explored.shape.width];
         if explored.is_end(cache, row, choices.is_empty()) {
             self.tally.add(&explored.end(row));
+        }
+        if let Some(alone) = explored.alone(cache, state, known) {
+            choices = ways_in_order(alone, usize::from(state.ways[alone])).collect();
         }
         let mut asleep: SmallVec<[Taken; 8]> = state.asleep.into();
         for choice in choices {
@@ -308,6 +314,71 @@ impl Explored<'_> {
         }
         let ways = state.ways.iter().enumerate();
         ways.flat_map(|(thread, ways)| ways_in_order(thread, usize::from(*ways))).collect()
+    }
+
+    /// A thread that may go alone: no other one and no judge will ever notice its next step. If it
+    /// comes to a known state, it may not, or others could be kept waiting for ever.
+    fn alone(
+        &self,
+        cache: &mut Cache,
+        state: Waiting<'_>,
+        known: &impl Fn(Key) -> bool,
+    ) -> Option<usize> {
+        let futures = self.futures.as_ref()?;
+        let threads = 0..self.shape.threads;
+        let going: SmallVec<[usize; 8]> =
+            threads.filter(|thread| state.ways[*thread] > 0).collect();
+        if going.len() < 2 {
+            return None;
+        }
+        going.into_iter().find(|thread| {
+            self.goes_unnoticed(cache, state, futures, *thread)
+                && ways_in_order(*thread, usize::from(state.ways[*thread])).all(|choice| {
+                    let keys = self.after(cache, state, choice).keys;
+                    !known(keys.into_iter().min().unwrap_or_default())
+                })
+        })
+    }
+
+    /// Whether no other thread and no judge will ever notice this one's next step, whichever way it
+    /// goes.
+    fn goes_unnoticed(
+        &self,
+        cache: &mut Cache,
+        state: Waiting<'_>,
+        futures: &Futures,
+        thread: usize,
+    ) -> bool {
+        let row = &state.rows[..self.shape.width];
+        if matches!(self.memo.next(cache, row[self.memo.parts + thread]), Next::Barrier(_)) {
+            return false;
+        }
+        let mut others = Footprint::default();
+        for other in (0..self.shape.threads).filter(|other| *other != thread) {
+            others = others.with(self.future(cache, row, futures, other));
+        }
+        (0..usize::from(state.ways[thread])).all(|way| {
+            let step = self.memo.step(cache, row, thread, way);
+            step.violation.is_none()
+                && step.inconsistency.is_none()
+                && step.footprint.is_quiet()
+                && step.footprint.commutes(others)
+        })
+    }
+
+    /// What a thread may still look at and change.
+    fn future(
+        &self,
+        cache: &mut Cache,
+        row: &[u32],
+        futures: &Futures,
+        thread: usize,
+    ) -> Footprint {
+        let member = row[self.memo.parts + thread];
+        match self.memo.next(cache, member) {
+            Next::Done => Footprint::default(),
+            _ => futures.of(thread, self.memo.act(cache, member)),
+        }
     }
 
     /// The state after `choice`.
@@ -488,7 +559,11 @@ impl Successor {
         (thread, way): (usize, usize),
     ) -> Footprint {
         let row = &mut self.rows[image * explored.shape.width..][..explored.shape.width];
+        let act = explored.memo.act(cache, row[explored.memo.parts + thread]);
         let outcome = explored.memo.step(cache, row, thread, way);
+        if let Some(futures) = &explored.futures {
+            futures.note(thread, act, outcome.footprint);
+        }
         for (place, number) in &outcome.changed {
             row[usize::from(*place)] = *number;
         }

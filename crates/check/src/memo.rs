@@ -159,6 +159,8 @@ pub struct Cache {
     judged: Table<Arc<Judged>>,
     /// By number of where a thread stands: what it will do next.
     next: Vec<Option<Next>>,
+    /// By number of where a thread stands: the action that it is in.
+    acts: Vec<Option<u32>>,
     /// By number of the CPUs' state: whether one of them walks page tables without a lock.
     walks: Vec<Option<bool>>,
 }
@@ -230,6 +232,12 @@ impl<'a> Memo<'a> {
     pub fn next(&self, cache: &mut Cache, member: u32) -> Next {
         let find = || self.store.member_of(member).standing.next;
         *known(&mut cache.next, member).get_or_insert_with(find)
+    }
+
+    /// The action that a thread is in that stands there.
+    pub fn act(&self, cache: &mut Cache, member: u32) -> usize {
+        let find = || self.store.member_of(member).standing.act;
+        *known(&mut cache.acts, member).get_or_insert_with(find) as usize
     }
 
     /// What `thread` does by this way.

@@ -559,9 +559,11 @@ impl Successor {
         (thread, way): (usize, usize),
     ) -> Footprint {
         let row = &mut self.rows[image * explored.shape.width..][..explored.shape.width];
-        let act = explored.memo.act(cache, row[explored.memo.parts + thread]);
+        let member = row[explored.memo.parts + thread];
+        let futures = explored.futures.as_ref();
+        let noting = futures.map(|futures| (futures, explored.memo.act(cache, member)));
         let outcome = explored.memo.step(cache, row, thread, way);
-        if let Some(futures) = &explored.futures {
+        if let Some((futures, act)) = noting {
             futures.note(thread, act, outcome.footprint);
         }
         for (place, number) in &outcome.changed {

@@ -24,7 +24,7 @@ const TASKS: (u32, usize) = (16, 16);
 /// Bits 33 to 39 are free.
 const LRU: u128 = 1 << 32;
 const LOCKS: (u32, usize) = (40, 88);
-/// The parts that no judge of states looks at ([`crate::judge::IN_EVERY_STATE`]), but for some locks.
+/// What no judge of states looks at ([`crate::judge::IN_EVERY_STATE`]), but for some locks.
 const NOT_JUDGED: u128 = all(TASKS) | all(LOCKS);
 
 /// A bit for each part of the world.

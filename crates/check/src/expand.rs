@@ -15,6 +15,7 @@ use crate::judge::{self, IN_EVERY_STATE};
 use crate::key::Key;
 use crate::memo::{Cache, Memo};
 use crate::observe::Watching;
+use crate::parts::differing;
 use crate::persistent::Futures;
 use crate::property::{PropertySet, Violation};
 use crate::seen::{PIECES, Seen};
@@ -247,7 +248,9 @@ impl Expansion {
             let rows = &self.rows[index * width * images..][..width * images];
             let keys = &self.keys[index * images..][..images];
             let (parent, choice) = (candidate.parent as usize, candidate.choice);
-            let mut judged = explored.judged(cache, rows);
+            // The first state was not judged.
+            let before = (self.from.first + candidate.parent != 0).then(|| self.from.get(parent));
+            let mut judged = explored.judged(cache, rows, before);
             let ways = std::mem::take(&mut judged.ways);
             self.judged.union(judged.exercised);
             if let Some(found) = judged.inconsistency {
@@ -270,7 +273,7 @@ impl Expansion {
 
 /// What is said of a new state.
 #[derive(Default)]
-struct NewState {
+pub struct NewState {
     ways: SmallVec<[u8; 8]>,
     exercised: PropertySet,
     violation: Option<Violation>,
@@ -498,7 +501,9 @@ impl Explored<'_> {
         threads.map(|thread| self.memo.ways(cache, row, thread).count).collect()
     }
 
-    fn judged(&self, cache: &mut Cache, rows: &[u32]) -> NewState {
+    /// Judges a state. Judges say what they said of the one before it if they look at nothing in
+    /// which both differ: then it was counted there.
+    pub fn judged(&self, cache: &mut Cache, rows: &[u32], before: Option<Waiting<'_>>) -> NewState {
         let mut new = NewState::default();
         let row = &rows[..self.shape.width];
         if !self.recalls() {
@@ -519,7 +524,12 @@ impl Explored<'_> {
                 }
             }
         }
+        let parts = ..self.memo.parts;
+        let changed = before.map(|before| differing(&before.rows[parts], &row[parts]));
         for judge in 0..IN_EVERY_STATE.len() {
+            if changed.is_some_and(|places| self.memo.is_judged_alike(judge, places)) {
+                continue;
+            }
             let judged = self.memo.judged(cache, row, judge);
             new.exercised.union(judged.exercised);
             if new.violation.is_none() {

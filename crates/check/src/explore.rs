@@ -312,6 +312,8 @@ impl<'a> Explorer<'a> {
                 next.push(Waiting { keys: &keys, rows: &rows, ways: &ways, asleep: &[] });
                 continue;
             };
+            // What judges look at is known of it again.
+            _ = explored.judged(cache, &rows, None);
             let asleep = explored.asleep_again(cache, &rows, sleeping);
             let ways = explored.ways_in(cache, &rows[..explored.shape.width]);
             let mut one = empty();

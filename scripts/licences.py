@@ -77,11 +77,24 @@ def allowed(expression):
     return met
 
 
+# The Python package is a workspace of its own.
+MANIFESTS = ["Cargo.toml", "python/Cargo.toml"]
+
+
+def packages():
+    """All packages that anything is built of, each once."""
+    found = {}
+    for manifest in MANIFESTS:
+        command = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", manifest]
+        metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        found |= {package["id"]: package for package in metadata["packages"]}
+    return list(found.values())
+
+
 def main():
-    command = ["cargo", "metadata", "--format-version", "1", "--locked"]
-    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     refused = []
-    for package in metadata["packages"]:
+    listed = packages()
+    for package in listed:
         licence = package.get("license")
         apart = [d["name"] for d in package["dependencies"] if d["name"] in APART]
         refused += [f"{package['name']}: depends on {name}" for name in apart]
@@ -98,7 +111,7 @@ def main():
             refused.append(f"{package['name']} {package['version']}: comes from {source}")
     for line in refused:
         print(f"licence not allowed: {line}", file=sys.stderr)
-    print(f"licences: {len(metadata['packages'])} packages, {len(refused)} refused")
+    print(f"licences: {len(listed)} packages, {len(refused)} refused")
     return 1 if refused else 0
 
 

@@ -1,7 +1,8 @@
 #!/bin/bash
-# setup.sh [native|deb]: installs what is missing, and asks for nothing if all of it is there.
+# setup.sh [native|deb|python]: installs what is missing, and asks for nothing if all of it is there.
 # native: what a build of the command needs, a C compiler, libc's headers and static library.
 # deb: also what makes a Debian package of it.
+# python: also what virtual environments are made with.
 # Without an argument: also what tests and checks need, python3 for the licence check, Prometheus'
 # parser and Perfetto's messages for tests of formats, clippy.
 set -euo pipefail
@@ -13,6 +14,10 @@ command -v cc >/dev/null || missing+=(gcc)
 python=${CARGO_TARGET_DIR:-target}/python
 case ${1:-} in
 native) ;;
+python)
+    command -v python3 >/dev/null || missing+=(python3)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+    ;;
 deb)
     command -v dpkg-shlibdeps >/dev/null || missing+=(dpkg-dev)
     command -v xz >/dev/null || missing+=(xz-utils)

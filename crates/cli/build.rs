@@ -1,6 +1,6 @@
-//! Tells the command from which commit it is built. In a clone git says it; in an archive `git
-//! archive` wrote it. Where there is neither, the command has the version alone. Neither the
-//! machine nor the time is included, so one commit gives one program.
+//! Tells the command, and the Python package, from which commit it is built. In a clone git says
+//! it; in an archive `git archive` wrote it. Where there is neither, there is the version alone.
+//! Neither the machine nor the time is included, so one commit gives one program.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,8 @@ const DIGITS: usize = 12;
 fn main() {
     let package = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
-    let root = Path::new(&folder).join("../..");
+    let above = Path::new(&folder).ancestors().find(|above| above.join("crates").is_dir());
+    let root = above.unwrap_or(Path::new(&folder)).to_owned();
     for source in SOURCES {
         watch(&root.join(source));
     }

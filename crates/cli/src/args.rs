@@ -46,6 +46,7 @@ pub enum Verb {
   needless run cow-reuse                       on this kernel
   needless run cow-reuse -t model:6.1          in the model of Linux 6.1
   needless run cow-reuse --set pages=8 --format json
+  needless run cow-reuse -t model:6.12 --format parquet > rounds.parquet
   needless scenario random 7 | needless run - -t model:6.12
   needless run dirty-tracking                  all parts of a study")]
     Run(RunArgs),
@@ -240,6 +241,17 @@ pub struct PageArgs {
     pub format: PageFormat,
 }
 
+/// How results are printed that can be a page or a table, and where they go.
+#[derive(Clone, Debug, Args)]
+pub struct ResultArgs {
+    /// Write the result to a file, whole or not at all.
+    #[arg(short, long, value_name = "FILE", value_parser = to_write())]
+    pub output: Option<PathBuf>,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = ResultFormat::Text)]
+    pub format: ResultFormat,
+}
+
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -263,7 +275,8 @@ pub struct RunArgs {
     /// model:6.12,mglru=off. Default: live; for a study, all of its targets.
     #[arg(short, long)]
     pub target: Option<String>,
-    /// Write the events to a file, as JSON Lines.
+    /// Write the events to a file: as a table if its name ends in .parquet or .arrow, else as JSON
+    /// Lines.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
@@ -271,7 +284,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub detail: DetailArgs,
     #[command(flatten)]
-    pub page: PageArgs,
+    pub result: ResultArgs,
 }
 
 /// How detailed a text is.
@@ -320,7 +333,8 @@ pub struct CompareArgs {
     /// 0: as expected. 1: not as expected. 125 (skip): anything else.
     #[arg(long, requires = "expect")]
     pub git_bisect: bool,
-    /// Write the events of all targets to a file, as JSON Lines.
+    /// Write the events of all targets to a file, as JSON Lines; to one named *.parquet or *.arrow
+    /// as a table.
     #[arg(long, value_name = "FILE", value_parser = to_write())]
     pub events: Option<PathBuf>,
     #[command(flatten)]
@@ -448,7 +462,7 @@ pub struct AgreeArgs {
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
-    pub page: PageArgs,
+    pub result: ResultArgs,
 }
 
 /// Arguments of `kernels`.
@@ -883,6 +897,32 @@ pub enum PageFormat {
     Html,
 }
 
+/// How runs and agreements are printed, which can be a page or a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ResultFormat {
+    /// For people.
+    Text,
+    /// For programs; the schemas are in docs/schema.
+    Json,
+    /// A page for people: one HTML file that needs nothing else (docs/pages.md).
+    Html,
+    /// A table in a Parquet file: a row for each round or scenario (docs/tables.md).
+    Parquet,
+    /// The table in an Arrow file.
+    Arrow,
+}
+
+impl ResultFormat {
+    /// The kind of table that the user asks for; `None`: no table.
+    pub fn table(self) -> Option<needless_tables::Format> {
+        match self {
+            ResultFormat::Parquet => Some(needless_tables::Format::Parquet),
+            ResultFormat::Arrow => Some(needless_tables::Format::Arrow),
+            _ => None,
+        }
+    }
+}
+
 /// How comparisons are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
@@ -896,6 +936,21 @@ pub enum CompareFormat {
     Tap,
     /// A page for people: one HTML file that needs nothing else (docs/pages.md).
     Html,
+    /// A table in a Parquet file: a row for each round (docs/tables.md).
+    Parquet,
+    /// The table in an Arrow file.
+    Arrow,
+}
+
+impl CompareFormat {
+    /// The kind of table that the user asks for; `None`: no table.
+    pub fn table(self) -> Option<needless_tables::Format> {
+        match self {
+            CompareFormat::Parquet => Some(needless_tables::Format::Parquet),
+            CompareFormat::Arrow => Some(needless_tables::Format::Arrow),
+            _ => None,
+        }
+    }
 }
 
 /// How `stat` prints.
@@ -909,6 +964,21 @@ pub enum StatFormat {
     Openmetrics,
     /// A page for people: one HTML file that needs nothing else (docs/pages.md).
     Html,
+    /// A table in a Parquet file, with a row for each figure (docs/tables.md).
+    Parquet,
+    /// The table in an Arrow file.
+    Arrow,
+}
+
+impl StatFormat {
+    /// The kind of table that the user asks for; `None`: no table.
+    pub fn table(self) -> Option<needless_tables::Format> {
+        match self {
+            StatFormat::Parquet => Some(needless_tables::Format::Parquet),
+            StatFormat::Arrow => Some(needless_tables::Format::Arrow),
+            _ => None,
+        }
+    }
 }
 
 /// How studies are printed.

@@ -113,6 +113,9 @@ pub enum Failure {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A table that could not be made, or written.
+    #[error("no table: {0}")]
+    Table(#[from] needless_tables::TableError),
     /// The reader of our output has gone, which is no failure of ours.
     #[error("nobody reads the output any more")]
     ReaderGone,
@@ -139,7 +142,10 @@ impl Failure {
             Failure::Target { status, .. } => *status,
             Failure::Build(error) => error.exit_status(),
             Failure::ReaderGone => EXPECTED,
-            Failure::Kernels(_) | Failure::File { .. } | Failure::Stream { .. } => OTHER,
+            Failure::Kernels(_)
+            | Failure::File { .. }
+            | Failure::Table(_)
+            | Failure::Stream { .. } => OTHER,
         }
     }
 

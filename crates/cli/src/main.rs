@@ -4,7 +4,6 @@
 
 mod agree;
 mod args;
-mod avoided;
 mod bisect;
 mod failure;
 mod files;

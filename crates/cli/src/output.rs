@@ -10,7 +10,7 @@
 
 use crate::args::{Cli, Color};
 use crate::failure::Failure;
-use crate::files::{Readers, can_write, write_text};
+use crate::files::{Readers, can_write, write_text, write_whole};
 use anstream::{AutoStream, ColorChoice};
 use clap::Parser;
 use miette::MietteHandlerOpts;
@@ -55,11 +55,7 @@ impl Output {
 
     /// Prints a result.
     pub fn result(&self, text: &str) -> Result<(), Failure> {
-        if needless_watch::inherited::output_was_closed() {
-            let error = std::io::Error::from(rustix::io::Errno::BADF);
-            return Err(Failure::of_stream("standard output", error));
-        }
-        let mut out = AutoStream::new(std::io::stdout().lock(), self.choice);
+        let mut out = AutoStream::new(opened()?, self.choice);
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let text = foreign::output(text, self.style.color);
         let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
@@ -101,6 +97,24 @@ impl Output {
         file.map_or(Ok(()), can_write)?;
         Ok(Sink { output: self, file })
     }
+
+    /// Where a result goes that can be a table. That a terminal cannot take one is told before long
+    /// work, too.
+    pub fn to_as<'a>(
+        &'a self,
+        file: Option<&'a Path>,
+        table: Option<needless_tables::Format>,
+    ) -> Result<Sink<'a>, Failure> {
+        if table.is_some() && file.is_none() && std::io::stdout().is_terminal() {
+            return Err(Failure::Usage {
+                message:
+                    "a table in Parquet or Arrow is not text, and standard output is a terminal"
+                        .to_owned(),
+                help: "write it to a file, as in -o result.parquet".to_owned(),
+            });
+        }
+        self.to(file)
+    }
 }
 
 impl Sink<'_> {
@@ -130,10 +144,36 @@ impl Sink<'_> {
         self.result(&json_text(document))
     }
 
+    /// Writes the result as a table.
+    pub fn table(
+        &self,
+        table: &needless_tables::RecordBatch,
+        format: needless_tables::Format,
+    ) -> Result<(), Failure> {
+        let bytes = needless_tables::bytes(table, format)?;
+        match self.file {
+            Some(path) => write_whole(path, Readers::Usual, |out| out.write_all(&bytes)),
+            None => {
+                let mut out = opened()?;
+                let written = out.write_all(&bytes).and_then(|()| out.flush());
+                written.map_err(|error| Failure::of_stream("standard output", error))
+            }
+        }
+    }
+
     /// Names the command that one would want next, where people read.
     pub fn next(&self, command: &str) -> Result<(), Failure> {
         if self.is_file() { Ok(()) } else { self.output.next(command) }
     }
+}
+
+/// Standard output, unless it was closed.
+fn opened() -> Result<std::io::StdoutLock<'static>, Failure> {
+    if needless_watch::inherited::output_was_closed() {
+        let error = std::io::Error::from(rustix::io::Errno::BADF);
+        return Err(Failure::of_stream("standard output", error));
+    }
+    Ok(std::io::stdout().lock())
 }
 
 /// A JSON document as it is printed and written to files.

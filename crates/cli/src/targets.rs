@@ -7,21 +7,20 @@ use crate::failure::{
 use crate::output::tell;
 use crate::runs::{self, Modelled, Runs};
 use crate::source;
-use crate::verbs::policies::remark;
 use miette::Diagnostic;
 use needless_guest::{Arch, GuestError, KernelTarget, kernels};
 use needless_live::{LiveError, LiveOptions, limits};
-use needless_model::account::{Account, EVENTS};
+use needless_model::account::EVENTS;
 use needless_model::arch::{self, X86_64};
 use needless_model::foreign;
 use needless_model::kernels::KernelRow;
-use needless_model::policy::POLICIES;
 use needless_model::program::Program;
 use needless_model::run::{INSTRUCTIONS, TargetRun};
 use needless_model::sim::SimError;
 use needless_report::compare::{Outcome, Ran, Target};
 use needless_report::doctor::{Check, State};
-use needless_report::steps::{self, Difference, Step};
+use needless_report::policies::remark;
+use needless_report::steps::{self, RowRan, Step};
 use needless_scenario::{Settings, builtin};
 use needless_watch::Missing;
 use std::collections::BTreeMap;
@@ -423,39 +422,15 @@ pub fn steps(
     targets: &[Target],
     runs: &mut Runs<'_>,
 ) -> Vec<Step> {
-    let rows: Vec<(&KernelRow, &Target, &Account)> = specs
+    let rows: Vec<RowRan<'_>> = specs
         .iter()
         .zip(targets)
         .filter_map(|(spec, target)| match spec {
-            Spec::Model(row) => Some((row.as_ref(), target, &target.ran()?.account)),
+            Spec::Model(row) => Some((row.as_ref(), target.name.as_str(), &target.ran()?.account)),
             Spec::Live(_) | Spec::Kernel(_) => None,
         })
         .collect();
-    let mut step = |pair: &[(&KernelRow, &Target, &Account)]| {
-        let [(from, before, old), (to, after, new)] = pair else { return None };
-        let (numbers, differences) = differences(from, to);
-        let run_with = |changed: &[usize]| {
-            let mut row = (*from).clone();
-            for &at in changed {
-                row.policies = row.policies.with_one_from(&to.policies, numbers[at]);
-            }
-            runs.kinds(program, &row).ok()
-        };
-        Some(steps::explain((&before.name, old), (&after.name, new), &differences, run_with))
-    };
-    rows.windows(2).filter_map(&mut step).collect()
-}
-
-/// The policies in which two rows differ: their numbers and their values.
-fn differences(from: &KernelRow, to: &KernelRow) -> (Vec<usize>, Vec<Difference>) {
-    let words = from.policies.words().into_iter().zip(to.policies.words());
-    let differing = words.enumerate().filter(|(_, (old, new))| old != new);
-    differing
-        .map(|(at, (old, new))| {
-            let policy = POLICIES[at].name.to_owned();
-            (at, Difference { policy, from: old.to_owned(), to: new.to_owned() })
-        })
-        .unzip()
+    steps::between(&rows, |row| runs.kinds(program, row).ok())
 }
 
 /// The architecture that areas are laid out for. Every target so far has pages and page tables of

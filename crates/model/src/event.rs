@@ -34,8 +34,9 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum EventKind {
     /// An exception: the handler starts.
     Fault {
@@ -395,8 +396,9 @@ fault_classes! {
 
 /// `enum tlb_flush_reason` (include/linux/mm_types.h, include/trace/events/tlb.h). The numbers are
 /// the tracepoint's and are equal from 5.10 to 7.3; its strings are not.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[repr(u8)]
 pub enum FlushReason {
     /// A switch wrote CR3. Pages are 0 if nothing was flushed.

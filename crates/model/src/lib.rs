@@ -8,6 +8,7 @@ pub mod agreement;
 pub mod arch;
 pub mod backing;
 pub mod call;
+pub mod compared;
 pub mod counters;
 pub mod env;
 pub mod event;

@@ -856,6 +856,13 @@ policies! {
         Keep = "keep", "nothing: they keep the bit, which means nothing until the pages are registered again";
         Unprotect = "unprotect", "it ends their protection";
     }
+    /// Whether the part of a mapping that userfaultfd watches from now on, or not any more, merges
+    /// with the mapping behind it.
+    uffd_merge: UffdMerge = "uffd-merge" in UFFD, "whether the part of a mapping that UFFDIO_REGISTER or UFFDIO_UNREGISTER changes merges with the mapping behind it",
+        source "fs/userfaultfd.c:userfaultfd_register, userfaultfd_unregister (6.1: vma_merge is given the offset of the mapping, not of the part), mm/vma.c:vma_modify_flags_uffd (6.12); tests/regressions/uffd-merge.kdl (5.10)" {
+        OwnStart = "own-start", "only if the part begins where its mapping begins";
+        Any = "any", "it does";
+    }
     /// When a store to a protected page in swap is reported to userfaultfd.
     uffd_swapin: UffdSwapin = "uffd-swapin" in UFFD, "when a store to a protected page that comes back from swap is reported to userfaultfd",
         source "mm/memory.c:do_swap_page (5.10, 6.1: pte_swp_uffd_wp after maybe_mkwrite; 6.12, 7.2: userfaultfd_pte_wp before)" {

@@ -5,7 +5,7 @@ mod json;
 mod text;
 
 pub use document::document;
-pub use json::json;
+pub use json::{difference, json};
 pub(crate) use text::{closing, remarks};
 pub use text::{differences, text};
 

@@ -86,6 +86,17 @@ impl Target {
             Outcome::Unavailable { .. } => None,
         }
     }
+
+    /// How it came out in one word, and why it does not count, if it does not.
+    pub fn status(&self) -> (&'static str, Option<&str>) {
+        match &self.outcome {
+            Outcome::Unavailable { reason, .. } => ("unavailable", Some(reason)),
+            Outcome::Ran(ran) => match &ran.run.invalid {
+                Some(reason) => ("invalid", Some(reason)),
+                None => ("ran", None),
+            },
+        }
+    }
 }
 
 impl Ran {

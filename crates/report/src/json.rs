@@ -6,7 +6,7 @@
 
 use crate::SCHEMA_VERSION;
 use crate::answer::Avoided;
-use crate::compare::{Comparison, Outcome, Ran, Reference, Target};
+use crate::compare::{Comparison, Ran, Reference, Target};
 use crate::expect::{Case, Verdict};
 use crate::notes::instruction_groups;
 use crate::stats::{Median, median};
@@ -252,20 +252,13 @@ pub(crate) fn value(document: &impl Serialize) -> Value {
 }
 
 fn target<'a>(program: &'a Program, target: &'a Target) -> TargetDocument<'a> {
-    let (status, reason, ran) = match &target.outcome {
-        Outcome::Unavailable { reason, .. } => ("unavailable", Some(reason.as_str()), None),
-        Outcome::Ran(ran) => match &ran.run.invalid {
-            Some(reason) => ("invalid", Some(reason.as_str()), Some(ran)),
-            None => ("ran", None, Some(ran)),
-        },
-    };
-    let remark = target.remark.as_deref();
+    let (status, reason) = target.status();
     TargetDocument {
         target: &target.name,
         status,
         reason,
-        remark,
-        ran: ran.map(|r| document(program, r)),
+        remark: target.remark.as_deref(),
+        ran: target.ran().map(|r| document(program, r)),
     }
 }
 

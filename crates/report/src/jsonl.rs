@@ -4,7 +4,7 @@ use crate::SCHEMA_VERSION;
 use crate::compare::Ran;
 use needless_model::event::{EVENT_VERSION, Event};
 use needless_model::run::Round;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
 #[derive(Serialize)]
@@ -54,6 +54,23 @@ pub fn header(out: &mut impl Write, scenario: &str, targets: &[&Ran]) -> io::Res
 pub fn round(out: &mut impl Write, target: &str, round: &Round) -> io::Result<()> {
     let lines = round.events.iter().map(|event| Line { target, round: round.index, event });
     lines.into_iter().try_for_each(|event| line(out, &event))
+}
+
+/// An event as a line has it.
+#[derive(Debug, Deserialize)]
+pub struct Read {
+    /// The target's name.
+    pub target: String,
+    /// The round's number.
+    pub round: u32,
+    /// The event.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Reads the line of an event.
+pub fn read(line: &str) -> io::Result<Read> {
+    Ok(serde_json::from_str(line)?)
 }
 
 fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {

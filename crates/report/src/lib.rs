@@ -8,6 +8,7 @@
 
 pub mod agree;
 pub mod answer;
+pub mod avoided;
 pub mod bisect;
 pub mod check;
 pub mod ci;
@@ -22,6 +23,7 @@ pub mod json;
 pub mod jsonl;
 pub mod notes;
 pub mod perfetto;
+pub mod policies;
 pub mod run;
 pub mod saved;
 pub mod stat;

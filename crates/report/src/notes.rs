@@ -87,13 +87,13 @@ pub(crate) fn real_remarks(name: &str, ran: &Ran) -> Vec<String> {
         let kernel = row.trim_start_matches("model:").split([',', '+']).next().unwrap_or_default();
         lines.push(format!(
             "{name}: no row is known to have {patches}; `row={kernel}+NAME` or `row={kernel},POLICY=VALUE` \
-             behind the target holds it against another (`needless policies` lists both)"
+             after the target compares it with another (`needless policies` lists both)"
         ));
     }
     if !reference.own_row {
         let release = ran.run.release.as_deref().unwrap_or("this kernel");
         lines.push(format!(
-            "{name}: {release} has no row in the model; held against the nearest, {row}"
+            "{name}: {release} has no row in the model; compared with the nearest, {row}"
         ));
     }
     lines.push(match &agreement.undecided {

@@ -316,7 +316,8 @@ fn run_text(run: &Runs, names: [&str; 2], style: Style) -> String {
     }
     if !run.passing.is_empty() {
         let passing: Vec<&str> = run.passing.iter().map(|row| row.name.as_str()).collect();
-        parts.push(style.dim(style.wrap(&format!("also, as ever: {}", passing.join(", ")), 2)));
+        let passing = format!("also different, as in any two runs: {}", passing.join(", "));
+        parts.push(style.dim(style.wrap(&passing, 2)));
     }
     match &run.silent {
         Some(silent) => parts.push(style.wrap(&format!("no figures to compare: {silent}"), 2)),

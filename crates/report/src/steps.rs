@@ -7,6 +7,8 @@
 
 use needless_model::account::Account;
 use needless_model::counters::Counter;
+use needless_model::kernels::KernelRow;
+use needless_model::policy::POLICIES;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -64,6 +66,42 @@ pub enum Explanation {
     Together(Vec<Difference>),
     /// No set of policies explains it.
     Unexplained,
+}
+
+/// A row that ran: its name as a target, and what its run amounts to.
+pub type RowRan<'a> = (&'a KernelRow, &'a str, &'a Account);
+
+/// What explains each step from one of `rows` to the next. `run` gives the account of the program
+/// in another row (`None`: it cannot run there).
+pub fn between(
+    rows: &[RowRan<'_>],
+    mut run: impl FnMut(&KernelRow) -> Option<Account>,
+) -> Vec<Step> {
+    let mut step = |pair: &[RowRan<'_>]| {
+        let [(from, before, old), (to, after, new)] = pair else { return None };
+        let (numbers, differences) = differences(from, to);
+        let run_with = |changed: &[usize]| {
+            let mut row = (*from).clone();
+            for &at in changed {
+                row.policies = row.policies.with_one_from(&to.policies, numbers[at]);
+            }
+            run(&row)
+        };
+        Some(explain((before, old), (after, new), &differences, run_with))
+    };
+    rows.windows(2).filter_map(&mut step).collect()
+}
+
+/// The policies in which two rows differ: their numbers, and what they are.
+fn differences(from: &KernelRow, to: &KernelRow) -> (Vec<usize>, Vec<Difference>) {
+    let words = from.policies.words().into_iter().zip(to.policies.words());
+    let differing = words.enumerate().filter(|(_, (old, new))| old != new);
+    differing
+        .map(|(at, (old, new))| {
+            let policy = POLICIES[at].name.to_owned();
+            (at, Difference { policy, from: old.to_owned(), to: new.to_owned() })
+        })
+        .unzip()
 }
 
 /// The counters of a run that are known, with their most frequent value.
@@ -131,7 +169,7 @@ fn search(differences: &[Difference], mut reaches: impl FnMut(&[usize]) -> bool)
 mod tests {
     use super::*;
 
-    fn differences() -> Vec<Difference> {
+    fn three() -> Vec<Difference> {
         ["a", "b", "c"]
             .map(|policy| Difference { policy: policy.into(), from: "0".into(), to: "1".into() })
             .into()
@@ -148,18 +186,18 @@ mod tests {
 
     #[test]
     fn a_single_policy_is_named_alone() {
-        let found = search(&differences(), |set| set.contains(&1));
+        let found = search(&three(), |set| set.contains(&1));
         assert_eq!(names(found), (true, vec!["b".into()]));
     }
 
     #[test]
     fn two_that_are_needed_together_are_both_named() {
-        let found = search(&differences(), |set| set.contains(&0) && set.contains(&2));
+        let found = search(&three(), |set| set.contains(&0) && set.contains(&2));
         assert_eq!(names(found), (false, vec!["a".into(), "c".into()]));
     }
 
     #[test]
     fn what_no_policy_does_is_unexplained() {
-        assert_eq!(search(&differences(), |_| false), Explanation::Unexplained);
+        assert_eq!(search(&three(), |_| false), Explanation::Unexplained);
     }
 }

@@ -71,7 +71,8 @@ const MM: MmId = mm_of(ProcessId::FIRST);
 const FRAME: Pfn = Pfn(1);
 const SLOT: u32 = 0;
 const PAGE: Vpn = Vpn(0);
-const MERGE: MergeRule = MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed };
+const MERGE: MergeRule =
+    MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed, inner: true };
 
 const PIN: Pin = Pin { frame: FRAME, place: (MM, PAGE), gup: Gup::Pin, access: PinAccess::Write };
 

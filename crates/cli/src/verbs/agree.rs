@@ -1,7 +1,7 @@
 //! `agree`: compares the model with real kernels.
 
 use crate::agree::{self, RealTarget, Refusal, Scenario, seeds};
-use crate::args::{AgreeArgs, Draw, PageFormat};
+use crate::args::{AgreeArgs, Draw, ResultFormat};
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE};
 use crate::files::{Readers, can_write, can_write_into, write_text};
 use crate::interrupt;
@@ -40,17 +40,19 @@ pub fn agree(args: &AgreeArgs, output: &Output) -> Result<u8, Failure> {
     }
     args.report.as_deref().map_or(Ok(()), can_write)?;
     args.keep.as_deref().map_or(Ok(()), can_write_into)?;
-    let sink = output.to(args.page.output.as_deref())?;
+    let format = args.result.format;
+    let sink = output.to_as(args.result.output.as_deref(), format.table())?;
     let seeds = seeds_of(args)?;
     interrupt::listen();
     let mut agreements = on_all(&specs, args, *seeds.start())?;
     let keeps =
         |directory: &Path| agreements.iter_mut().try_for_each(|found| keep(directory, found));
     let kept = args.keep.as_deref().map_or(Ok(()), keeps);
-    match args.page.format {
-        PageFormat::Json => sink.json(&json(&agreements))?,
-        PageFormat::Html => sink.result(&html::agree(&agreements, &made(&[])))?,
-        PageFormat::Text => {
+    match (format.table(), format) {
+        (Some(format), _) => sink.table(&needless_tables::scenarios(&agreements)?, format)?,
+        (None, ResultFormat::Json) => sink.json(&json(&agreements))?,
+        (None, ResultFormat::Html) => sink.result(&html::agree(&agreements, &made(&[])))?,
+        (None, _) => {
             sink.result(&text(&agreements, sink.style()))?;
             let named = args.scenarios.first().map_or("cow-reuse", |name| name);
             sink.next(&format!("needless compare {named}"))?;

@@ -2,10 +2,9 @@
 
 use super::program;
 use crate::args::{
-    CompareArgs, CompareFormat, MemoryArgs, PageFormat, RunArgs, ScenarioChoice, StudyArgs,
+    CompareArgs, CompareFormat, MemoryArgs, ResultFormat, RunArgs, ScenarioChoice, StudyArgs,
     StudyFormat,
 };
-use crate::avoided;
 use crate::failure::{DIFFERENCE, EXPECTED, Failure, INCONCLUSIVE, OTHER};
 use crate::files::can_write;
 use crate::memory::Memory;
@@ -20,7 +19,7 @@ use needless_report::compare::{Comparison, Outcome, Ran, Target};
 use needless_report::expect::{self, Case, Expectation, Verdict};
 use needless_report::saved::{self, Saved};
 use needless_report::stat::{SavedStat, stat_differences, stat_document, stat_text};
-use needless_report::{ci, html, json, notes};
+use needless_report::{avoided, ci, html, json, notes};
 use needless_scenario::{builtin, study};
 use std::path::{Path, PathBuf};
 
@@ -37,26 +36,27 @@ pub fn run(args: &RunArgs, output: &Output) -> Result<u8, Failure> {
     let program = program(&args.choice)?;
     spec.refuse(&program)?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let sink = output.to(args.page.output.as_deref())?;
-    let format = args.page.format;
-    let figures = format != PageFormat::Text;
+    let format = args.result.format;
+    let sink = output.to_as(args.result.output.as_deref(), format.table())?;
+    let figures = format != ResultFormat::Text;
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, std::slice::from_ref(&spec), &with)?;
     if let (
         [Target { name, outcome: Outcome::Unavailable { reason, help }, .. }],
-        PageFormat::Text,
+        ResultFormat::Text,
     ) = (comparison.targets.as_slice(), format)
     {
         let (target, reason, help) = (name.clone(), reason.clone(), help.clone());
         return Err(Failure::Target { target, reason, help, status });
     }
     let scenario = &args.choice.scenario;
-    match format {
-        PageFormat::Json => sink.json(&json::comparison(&comparison))?,
-        PageFormat::Html => {
+    match (format.table(), format) {
+        (Some(format), _) => sink.table(&needless_tables::rounds(&comparison)?, format)?,
+        (None, ResultFormat::Json) => sink.json(&json::comparison(&comparison))?,
+        (None, ResultFormat::Html) => {
             sink.result(&html::run(&comparison, &made(&[steps(scenario, named)])))?
         }
-        PageFormat::Text => {
+        (None, _) => {
             let detail = args.detail.detail();
             sink.result(&needless_report::run::text(&comparison, sink.style(), detail))?;
             sink.next(&format!("needless explain {scenario} -t {named}"))?;
@@ -94,12 +94,18 @@ fn study_named(args: &RunArgs) -> Result<Option<StudyArgs>, Failure> {
         verbose: args.detail.verbose,
         part: None,
         targets: args.target.iter().cloned().collect(),
-        output: args.page.output.clone(),
+        output: args.result.output.clone(),
         memory: args.memory,
-        format: match args.page.format {
-            PageFormat::Text => StudyFormat::Text,
-            PageFormat::Json => StudyFormat::Json,
-            PageFormat::Html => StudyFormat::Html,
+        format: match args.result.format {
+            ResultFormat::Text => StudyFormat::Text,
+            ResultFormat::Json => StudyFormat::Json,
+            ResultFormat::Html => StudyFormat::Html,
+            ResultFormat::Parquet | ResultFormat::Arrow => {
+                return Err(Failure::Usage {
+                    message: format!("`{name}` is a study, whose answer is not a table"),
+                    help: "use --format json, or run one of its scenarios".into(),
+                });
+            }
         },
     }))
 }
@@ -140,7 +146,11 @@ fn compare_saved(args: &CompareArgs, other: &Path, output: &Output) -> Result<u8
     match args.format {
         CompareFormat::Json => sink.json(&saved::document(&differences, names))?,
         CompareFormat::Text => sink.result(&saved::text(&differences, names, sink.style()))?,
-        CompareFormat::Junit | CompareFormat::Tap | CompareFormat::Html => {
+        CompareFormat::Junit
+        | CompareFormat::Tap
+        | CompareFormat::Html
+        | CompareFormat::Parquet
+        | CompareFormat::Arrow => {
             return Err(Failure::Usage {
                 message: "saved results are compared as text or as JSON".into(),
                 help: "leave out --format, or use --format json".into(),
@@ -176,7 +186,11 @@ fn compare_stat(
     match args.format {
         CompareFormat::Json => sink.json(&stat_document(&differences, names))?,
         CompareFormat::Text => sink.result(&stat_text(&differences, names, sink.style()))?,
-        CompareFormat::Junit | CompareFormat::Tap | CompareFormat::Html => {
+        CompareFormat::Junit
+        | CompareFormat::Tap
+        | CompareFormat::Html
+        | CompareFormat::Parquet
+        | CompareFormat::Arrow => {
             return Err(Failure::Usage {
                 message: "results of `stat` are compared as text or as JSON".into(),
                 help: "leave out --format, or use --format json".into(),
@@ -218,8 +232,10 @@ fn compare_all(args: &CompareArgs, output: &Output) -> Result<u8, Failure> {
     }
     specs.iter().try_for_each(|spec| spec.refuse(&program))?;
     args.events.as_deref().map_or(Ok(()), can_write)?;
-    let sink = output.to(args.output.as_deref())?;
-    let figures = matches!(args.format, CompareFormat::Json | CompareFormat::Html);
+    let table = args.format.table();
+    let sink = output.to_as(args.output.as_deref(), table)?;
+    let figures =
+        matches!(args.format, CompareFormat::Json | CompareFormat::Html) || table.is_some();
     let with = With { figures, events: &args.events, memory: args.memory };
     let (comparison, spool, status) = compared(program, &specs, &with)?;
     let cases = match args.expect.is_empty() && figures {
@@ -241,16 +257,17 @@ fn print(
     let name = &comparison.program.name;
     let scenario = &args.choice.scenario;
     let target = || specs.iter().find(|spec| !spec.is_real()).unwrap_or(&specs[0]).name();
-    match args.format {
-        CompareFormat::Json => sink.json(&json::expected(comparison, cases)),
-        CompareFormat::Junit => sink.result(&ci::junit(name, cases).map_err(no_xml)?),
-        CompareFormat::Tap => sink.result(&ci::tap(name, cases)),
-        CompareFormat::Html => {
+    match (args.format.table(), args.format) {
+        (Some(format), _) => sink.table(&needless_tables::rounds(comparison)?, format),
+        (None, CompareFormat::Json) => sink.json(&json::expected(comparison, cases)),
+        (None, CompareFormat::Junit) => sink.result(&ci::junit(name, cases).map_err(no_xml)?),
+        (None, CompareFormat::Tap) => sink.result(&ci::tap(name, cases)),
+        (None, CompareFormat::Html) => {
             let safe = "Whether what kernels do is safe: every litmus test in every interleaving";
             let next = [steps(scenario, &target()), (safe, "needless check --catalogue".into())];
             sink.result(&html::compare(comparison, cases, &made(&next)))
         }
-        CompareFormat::Text => {
+        (None, _) => {
             let text = notes::text(comparison, sink.style(), args.detail.detail());
             let text = text + &expect::text(cases, sink.style());
             sink.result(&text)?;
@@ -314,7 +331,7 @@ fn compared(
         progress.done();
     }
     let steps = targets::steps(&program, specs, &results, &mut runs);
-    let avoided = avoided::find(&program, &results, &mut runs);
+    let avoided = avoided::find(&program, &results, |program, row| runs.kinds(program, row).ok());
     let spool = runs.events;
     Ok((Comparison { program, targets: results, steps, avoided }, spool, status))
 }
@@ -322,5 +339,5 @@ fn compared(
 fn write_events(spool: Option<Spool>, comparison: &Comparison) -> Result<(), Failure> {
     let Some(spool) = spool else { return Ok(()) };
     let ran: Vec<&Ran> = comparison.targets.iter().filter_map(Target::ran).collect();
-    spool.finish(&comparison.program.name, &ran)
+    spool.finish(&comparison.program, &ran)
 }

@@ -3,18 +3,16 @@
 use crate::args::Format;
 use crate::failure::{EXPECTED, Failure};
 use crate::output::Output;
-use needless_model::kernels::{KernelRow, Standing};
+use needless_model::kernels::KernelRow;
 use needless_model::policy::{GROUPS, POLICIES, PolicyInfo};
-use needless_report::SCHEMA_VERSION;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use needless_report::policies::json;
 
 /// Runs `needless policies`, for the policies with these names, or for all.
 pub fn policies(names: &[String], format: Format, output: &Output) -> Result<u8, Failure> {
     let asked = asked(names)?;
     let (series, stable) = (KernelRow::all(), KernelRow::stable());
     match format {
-        Format::Json => output.json(&document(&[series, stable].concat(), &asked))?,
+        Format::Json => output.json(&json(&[series, stable].concat(), &asked))?,
         Format::Text => output.result(&text(&series, &stable, &asked, output))?,
     }
     Ok(EXPECTED)
@@ -33,14 +31,6 @@ fn asked(names: &[String]) -> Result<Vec<usize>, Failure> {
         names.is_empty() || names.iter().any(|name| name == policy.name)
     };
     Ok(POLICIES.iter().enumerate().filter(of).map(|(at, _)| at).collect())
-}
-
-/// Why a row may not be compared with a running kernel, if so.
-pub fn remark(row: &KernelRow) -> Option<String> {
-    match row.standing {
-        Standing::Runnable => None,
-        Standing::PublishedFiguresOnly => Some("published figures only".to_owned()),
-    }
 }
 
 fn text(series: &[KernelRow], stable: &[KernelRow], asked: &[usize], output: &Output) -> String {
@@ -84,31 +74,4 @@ fn having(series: &[KernelRow], stable: &[KernelRow], at: usize, word: &str) -> 
     rows.extend(stable.iter().filter(has).filter(|row| !now(row)).cloned());
     rows.sort_by_key(|row| row.release);
     rows
-}
-
-fn document(rows: &[KernelRow], asked: &[usize]) -> Value {
-    let policies: Vec<Value> = asked
-        .iter()
-        .map(|at| {
-            let policy = &POLICIES[*at];
-            let values: BTreeMap<&str, &str> = policy.values.iter().copied().collect();
-            json!({
-                "name": policy.name,
-                "group": policy.group,
-                "summary": policy.summary,
-                "source": policy.source,
-                "values": values,
-            })
-        })
-        .collect();
-    let kernels: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            let words = row.policies.words();
-            let values: BTreeMap<&str, &str> =
-                asked.iter().map(|at| (POLICIES[*at].name, words[*at])).collect();
-            json!({ "name": row.name, "remark": remark(row), "policies": values })
-        })
-        .collect();
-    json!({ "schema_version": SCHEMA_VERSION, "policies": policies, "kernels": kernels })
 }

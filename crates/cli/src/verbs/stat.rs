@@ -2,7 +2,7 @@
 
 use crate::args::{Cpus, FailOn, StatArgs, StatFormat};
 use crate::failure::{DIFFERENCE, EVENTS_LOST, EXPECTED, Failure, NOT_PERMITTED, OTHER};
-use crate::files::{Readers, can_write, write_text};
+use crate::files::{Readers, can_write, write_text, write_whole};
 use crate::output::{Output, Progress, json_text};
 use crate::page::made;
 use crate::perfetto::Drawing;
@@ -35,6 +35,10 @@ pub fn stat(args: &StatArgs, output: &Output) -> Result<u8, Failure> {
             message: "a page would go to standard error, beside what the command writes".into(),
             help: "name a file with -o, as in --format html -o stat.html".into(),
         });
+    }
+    if args.format.table().is_some() && args.output.is_none() {
+        let message = "a table in Parquet or Arrow is no text, and needs a file".to_owned();
+        return Err(Failure::Usage { message, help: "name it with -o FILE".to_owned() });
     }
     if !limits::has_proc() {
         let (reason, help) = limits::NO_PROC;
@@ -111,15 +115,19 @@ fn report(args: &StatArgs, runs: &[Observation], output: &Output) -> Result<(), 
         by: args.by.map(Into::into),
         breaks: args.fail_on.as_ref().and_then(|fail_on| fail_on.0.as_deref()),
     };
+    let readers = if stat.holds_addresses() { Readers::Owner } else { Readers::Usual };
+    if let (Some(format), Some(path)) = (args.format.table(), &args.output) {
+        let bytes = needless_tables::bytes(&needless_tables::stat(&stat)?, format)?;
+        return write_whole(path, readers, |out| out.write_all(&bytes));
+    }
     let document = match args.format {
         StatFormat::Json => json_text(&json(&stat)),
         StatFormat::Openmetrics => openmetrics(&stat),
         StatFormat::Html => html::stat(&stat, &made(&[])),
-        StatFormat::Text if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
-        StatFormat::Text if args.command.is_empty() => text(&stat, output.style),
-        StatFormat::Text => text(&stat, output.style_beside()),
+        _ if args.output.is_some() => text(&stat, needless_report::Style::PLAIN),
+        _ if args.command.is_empty() => text(&stat, output.style),
+        _ => text(&stat, output.style_beside()),
     };
-    let readers = if stat.holds_addresses() { Readers::Owner } else { Readers::Usual };
     match &args.output {
         Some(path) => write_text(path, readers, &document),
         None if args.command.is_empty() => output.result(&document),

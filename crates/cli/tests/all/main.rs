@@ -11,4 +11,5 @@ mod own;
 mod readme;
 mod schemas;
 mod streams;
+mod tables;
 mod widths;

@@ -117,6 +117,7 @@ pub(super) const V5_8: Policies = Policies {
     uffd_none: UffdNone::Marker,
     uffd_async: UffdAsync::Protected,
     uffd_unregister: UffdUnregister::Keep,
+    uffd_merge: UffdMerge::OwnStart,
     uffd_swapin: UffdSwapin::NextFault,
     uffd_collapse: UffdCollapse::Invalid,
     uffd_restore: UffdRestore::ReadOnly,
@@ -186,6 +187,7 @@ pub(super) const V6_1: Policies = Policies {
 
 pub(super) const V6_12: Policies = Policies {
     end_around: EndAround::Passed,
+    uffd_merge: UffdMerge::Any,
     swapin_mlock: SwapinMlock::MappedBefore,
     populate: Populate::Tried,
     swapin_read: SwapinRead::Writable,

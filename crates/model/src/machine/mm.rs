@@ -352,7 +352,8 @@ impl Mm {
         let before = beside(vma.range.start.0.checked_sub(1).map(Vpn));
         let before =
             before.map(|other| other.cut(PageRange { end: vma.range.start, ..other.range }));
-        let after = beside(Some(vma.range.end));
+        let inside = self.vma(vma.range.start).is_some_and(|old| old.range.start < vma.range.start);
+        let after = beside(Some(vma.range.end)).filter(|_| rule.inner || !inside);
         let after = after.map(|other| other.cut(PageRange { start: vma.range.end, ..other.range }));
         let this = match before.filter(|before| vma.joins(before, rule)) {
             Some(before) => vma.with(&before, rule),
@@ -418,7 +419,7 @@ mod tests {
     use crate::program::Prot;
 
     const ANY: MergeRule =
-        MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed };
+        MergeRule { anon_vma: VmaMerge::Any, soft_dirty: SoftDirtyMerge::Changed, inner: true };
     const INTO_FAULTED: MergeRule = MergeRule { anon_vma: VmaMerge::IntoFaulted, ..ANY };
 
     fn vma(start: u64, pages: u64, prot: Prot) -> Vma {

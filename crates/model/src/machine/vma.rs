@@ -62,11 +62,17 @@ pub struct MergeRule {
     pub anon_vma: VmaMerge,
     /// Whether the merged mapping counts as newer than the last clearing of soft-dirty bits.
     pub soft_dirty: SoftDirtyMerge,
+    /// Whether a part that begins inside its mapping merges with the mapping behind it.
+    pub inner: bool,
 }
 
 impl From<&Policies> for MergeRule {
     fn from(policies: &Policies) -> MergeRule {
-        MergeRule { anon_vma: policies.vma_merge, soft_dirty: policies.soft_dirty_merge }
+        MergeRule {
+            anon_vma: policies.vma_merge,
+            soft_dirty: policies.soft_dirty_merge,
+            inner: true,
+        }
     }
 }
 

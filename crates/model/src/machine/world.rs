@@ -17,7 +17,7 @@ use super::swap::Swap;
 use super::tiers::Tiers;
 use super::tlb::{FlushScope, PteChange, Tlbs};
 use super::unmap_batch::{Deferred, Deferring, UnmapBatch};
-use super::vma::Vma;
+use super::vma::{MergeRule, Vma};
 use super::walk::Walked;
 use crate::addr::{CpuId, MmId, ObjectId, PageRange, Pfn, PinId, ProcessId, Span, ThreadId, Vpn};
 use crate::arch::Arch;
@@ -597,7 +597,12 @@ impl<M: Mode> World<M> {
 
     /// Replaces what is mapped in the range of `vma` by `vma` ([`Mm::insert`]).
     pub fn insert_vma(&mut self, mm: MmId, vma: Vma) {
-        self.mms[mm.index()].insert(vma, (&self.policies).into());
+        self.insert_vma_by(mm, vma, (&self.policies).into());
+    }
+
+    /// Replaces what is mapped in the range of `vma` by `vma`, which merges by this rule.
+    pub fn insert_vma_by(&mut self, mm: MmId, vma: Vma, rule: MergeRule) {
+        self.mms[mm.index()].insert(vma, rule);
         self.link_mappings(mm);
     }
 

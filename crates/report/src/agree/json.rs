@@ -60,9 +60,17 @@ fn scenario(scenario: &ScenarioAgreement) -> Value {
         Standing::Undecided(reason) | Standing::NotApplicable(reason) => {
             document["reason"] = json!(reason);
         }
-        Standing::Differing(difference) => document["difference"] = told(scenario, difference),
+        Standing::Differing(_) => document["difference"] = json!(difference(scenario)),
     }
     document
+}
+
+/// What differs in a scenario, as the document tells it; `None`: nothing does.
+pub fn difference(scenario: &ScenarioAgreement) -> Option<Value> {
+    match &scenario.standing {
+        Standing::Differing(difference) => Some(told(scenario, difference)),
+        _ => None,
+    }
 }
 
 fn told(scenario: &ScenarioAgreement, difference: &Difference) -> Value {

@@ -20,7 +20,7 @@ pub fn run(comparison: &Comparison, made: &Made) -> String {
             @for (at, target) in comparison.targets.iter().enumerate() {
                 (counters(at, target))
                 @if let Some(ran) = target.ran() {
-                    h3 { "What is known of it" }
+                    h3 { "What is known about it" }
                     (list(lines(comparison, target, ran, LINES, Detail::Answer)))
                 }
             }

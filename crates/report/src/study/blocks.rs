@@ -169,7 +169,7 @@ fn of_run(run: &RunResult, blocks: &mut Vec<Block>) {
                 }
                 _ => String::new(),
             };
-            let line = format!("{} is held against {row}{undecided}", target.target);
+            let line = format!("{} is compared with {row}{undecided}", target.target);
             blocks.push(Block::Line(line));
         }
     }

@@ -5,11 +5,11 @@ use crate::env::{Env, Learnt, Lock};
 use crate::kernel::Errno;
 use crate::kernel::protect::{To, change_protection_alone};
 use crate::kernel::table::{pte_offset_map_lock, pte_unmap_unlock};
-use crate::kernel::vma_flags::change_flags;
-use crate::machine::vma::Vma;
+use crate::kernel::vma_flags::change_flags_by;
+use crate::machine::vma::{MergeRule, Vma};
 use crate::machine::world::{At, Ghost, Mode, World};
 use crate::policy::{
-    Mutant, Policies, UffdAsync, UffdFeatures, UffdMode, UffdShared, UffdUnregister,
+    Mutant, Policies, UffdAsync, UffdFeatures, UffdMerge, UffdMode, UffdShared, UffdUnregister,
 };
 use crate::pte::{Pte, PteFlags};
 use crate::site::Site;
@@ -51,9 +51,8 @@ pub fn register(
         env.unlock(Lock::MmapWrite(mm));
         return may;
     }
-    change_flags(env, Site::UserfaultfdRegister, mm, range, |vma| {
-        let watched = if vma.uffd.includes(mode) { vma.uffd } else { mode };
-        Vma { uffd: watched, ..*vma }
+    watch(env, Site::UserfaultfdRegister, mm, range, |watched| {
+        if watched.includes(mode) { watched } else { mode }
     });
     if env.policies().mutant == Mutant::UffdBitKept
         && env.policies().uffd_async == UffdAsync::Inverted
@@ -216,5 +215,18 @@ fn clear_vma(env: &mut impl Env, site: Site, mm: MmId, (pages, watched): (PageRa
     if watched.write_protect && env.policies().uffd_unregister == UffdUnregister::Unprotect {
         change_protection_alone(env, mm, pages, To::NotUffdWp);
     }
-    change_flags(env, site, mm, pages, |vma| Vma { uffd: Watch::default(), ..*vma });
+    watch(env, site, mm, pages, |_| Watch::default());
+}
+
+/// Changes what userfaultfd watches in the mappings in `range`.
+fn watch(
+    env: &mut impl Env,
+    site: Site,
+    mm: MmId,
+    range: PageRange,
+    watched: impl Fn(Watch) -> Watch,
+) {
+    let policies = env.policies();
+    let rule = MergeRule { inner: policies.uffd_merge == UffdMerge::Any, ..policies.into() };
+    change_flags_by(env, site, mm, (range, rule), |vma| Vma { uffd: watched(vma.uffd), ..*vma });
 }

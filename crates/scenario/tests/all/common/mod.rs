@@ -1,9 +1,6 @@
-//! What several tests use: the reference captures, and a fold of repeats for readers.
+//! What several tests use: the reference captures, and runs in words.
 
-use needless_model::agreement::SwapCounts;
-use needless_model::program::Program;
-use needless_model::run::{Round, TargetRun};
-use needless_model::sequence::{Sequence, TraceOrder};
+pub use needless_model::compared::{fold, told};
 
 /// One line of the table: a scenario with its settings, on some kernels.
 pub struct Capture {
@@ -34,50 +31,4 @@ fn lines(table: &'static str) -> impl Iterator<Item = Capture> {
             sequence: field(),
         }
     })
-}
-
-/// The longest group that the fold looks for.
-const MAX_PERIOD: usize = 64;
-
-/// The items with repeats folded, as in `(a b)x3`. At each place it takes the group that covers
-/// most.
-pub fn fold(items: &[String]) -> String {
-    let mut parts = Vec::new();
-    let mut at = 0;
-    while at < items.len() {
-        let rest = &items[at..];
-        let repeats = |period: usize| {
-            let same = |chunk: &&[String]| *chunk == &rest[..period];
-            (period, 1 + rest[period..].chunks_exact(period).take_while(same).count())
-        };
-        let groups = (1..=MAX_PERIOD.min(rest.len() / 2)).map(repeats).filter(|(_, n)| *n > 1);
-        let (period, count) =
-            groups.rev().max_by_key(|(period, count)| period * count).unwrap_or((1, 1));
-        let group = &rest[..period];
-        parts.push(match (group, count) {
-            ([item], 1) => item.clone(),
-            ([item], _) => format!("{item}x{count}"),
-            _ => format!("({})x{count}", fold(group)),
-        });
-        at += period * count;
-    }
-    parts.join(" ")
-}
-
-/// Faults (minor/major), sequence and swap counts of a round.
-fn round(round: &Round, sequence: &str) -> String {
-    let swapped = SwapCounts::modelled(round).named().filter(|(_, count)| *count != Some(0));
-    let swapped = swapped.map(|(name, count)| format!(" {name}={}", count.unwrap()));
-    let (minor, major) = (round.minor_faults.unwrap(), round.major_faults.unwrap());
-    format!("[{minor}/{major} {sequence}{}]", swapped.collect::<String>())
-}
-
-/// Everything about a run that is compared with a real kernel: each round, then the pages at the
-/// end.
-pub fn told(program: &Program, run: &TargetRun) -> String {
-    let order = TraceOrder::of(run.rounds.iter().map(|round| &round.events[..]));
-    let sequence = |round: &Round| Sequence::of(program, &round.events, order).to_string();
-    let rounds: Vec<String> = run.rounds.iter().map(|r| round(r, &sequence(r))).collect();
-    let pages = run.final_pages.iter().map(|(page, state)| format!(" {page}:{state}"));
-    fold(&rounds) + &pages.collect::<String>()
 }

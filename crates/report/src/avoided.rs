@@ -3,13 +3,12 @@
 //! It tries: the model runs the scenario's first rounds on every kernel row, and on the newest row
 //! with each proposal.
 
-use crate::runs::Runs;
+use crate::answer::{Avoided, Lowered, needless_counters};
+use crate::compare::{Ran, Target};
 use needless_model::account::Account;
 use needless_model::counters::Counter;
 use needless_model::kernels::{KernelRow, PROPOSALS};
 use needless_model::program::{OpKind, Program};
-use needless_report::answer::{Avoided, Lowered, needless_counters};
-use needless_report::compare::{Ran, Target};
 
 /// The number of rounds that are tried on each row.
 const ROUNDS: u32 = 4;
@@ -18,8 +17,13 @@ const ROUNDS: u32 = 4;
 const MOST_THINGS_IN_A_ROUND: usize = 10_000;
 
 /// What avoids each kind of needless thing that a target did. Nothing is returned for targets of
-/// several architectures.
-pub fn find(program: &Program, targets: &[Target], runs: &mut Runs<'_>) -> Vec<Avoided> {
+/// several architectures. `run` gives the kinds of round of a program in a row (`None`: the program
+/// cannot run there).
+pub fn find(
+    program: &Program,
+    targets: &[Target],
+    mut run: impl FnMut(&Program, &KernelRow) -> Option<Account>,
+) -> Vec<Avoided> {
     let ran: Vec<(&str, &Ran)> =
         targets.iter().filter_map(|t| Some((row_of(t)?, t.ran()?))).collect();
     let did =
@@ -33,7 +37,7 @@ pub fn find(program: &Program, targets: &[Target], runs: &mut Runs<'_>) -> Vec<A
     let program = first_rounds(program);
     let mut account = |row: &str| {
         let row = KernelRow::parse(row).ok()?;
-        runs.kinds(&program, &row).ok()
+        run(&program, &row)
     };
     let names = KernelRow::names();
     let rows: Vec<Option<Account>> =

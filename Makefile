@@ -5,7 +5,7 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release
 
-.PHONY: help setup setup-native setup-python native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs gallery python python-package agree-cluster
+.PHONY: help setup setup-native setup-python native build install uninstall deb deb-test demo test test-kernels kernels-own mutants check check-large factors agree agree-arm64 stale-read stat-kernels verdicts bench lint licences fresh docs gallery python python-package agree-cluster
 
 help: ## list the recipes
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|'
@@ -77,6 +77,9 @@ check: setup ## check every litmus test on every kernel row that it names
 check-large: native ## check litmus tests with one more CPU, and a large scenario (15 minutes)
 	$(BIN)/needless check --catalogue --larger
 	$(BIN)/needless check tests/large/mprotect-four.kdl
+
+factors: native ## what each reduction of the checker is worth: the table of docs/checker.md
+	NEEDLESS=$(BIN)/needless scripts/factors.py
 
 # It runs as root, as on a machine that never saw Needless.
 RECIPE ?=

@@ -42,6 +42,9 @@ pub enum CheckError {
     /// then.
     #[error("threads that do the same are told apart by what can happen next")]
     Lopsided,
+    /// Threads do more than they were seen to do before. `check` starts again with what they do.
+    #[error("threads do more than they were seen to do before")]
+    Outgrown,
     /// A checkpoint cannot be written, or gone on from.
     #[error("checkpoint {}: {why}; name another file, or remove this one to start anew", foreign::path(.file))]
     Checkpoint {

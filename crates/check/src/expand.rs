@@ -15,6 +15,8 @@ use crate::judge::{self, IN_EVERY_STATE};
 use crate::key::Key;
 use crate::memo::{Cache, Memo};
 use crate::observe::Watching;
+use crate::parts::differing;
+use crate::persistent::Futures;
 use crate::property::{PropertySet, Violation};
 use crate::seen::{PIECES, Seen};
 use crate::setting::Setting;
@@ -43,6 +45,8 @@ pub struct Explored<'a> {
     pub shape: Shape,
     /// What the scenario's threads may be renamed to.
     pub renamings: Vec<Renaming>,
+    /// What each thread may still do, where one may go alone.
+    pub futures: Option<Futures>,
     /// A state and one of its mirror images differ in what can happen next.
     pub lopsided: AtomicBool,
 }
@@ -173,10 +177,13 @@ impl Expansion {
         last: Option<Choice>,
         known: &impl Fn(Key) -> bool,
     ) {
-        let choices = explored.choices(state);
+        let mut choices = explored.choices(state);
         let row = &state.rows[..explored.shape.width];
         if explored.is_end(cache, row, choices.is_empty()) {
             self.tally.add(&explored.end(row));
+        }
+        if let Some(alone) = explored.alone(cache, state, known) {
+            choices = ways_in_order(alone, usize::from(state.ways[alone])).collect();
         }
         let mut asleep: SmallVec<[Taken; 8]> = state.asleep.into();
         for choice in choices {
@@ -241,7 +248,9 @@ impl Expansion {
             let rows = &self.rows[index * width * images..][..width * images];
             let keys = &self.keys[index * images..][..images];
             let (parent, choice) = (candidate.parent as usize, candidate.choice);
-            let mut judged = explored.judged(cache, rows);
+            // The first state was not judged.
+            let before = (self.from.first + candidate.parent != 0).then(|| self.from.get(parent));
+            let mut judged = explored.judged(cache, rows, before);
             let ways = std::mem::take(&mut judged.ways);
             self.judged.union(judged.exercised);
             if let Some(found) = judged.inconsistency {
@@ -264,7 +273,7 @@ impl Expansion {
 
 /// What is said of a new state.
 #[derive(Default)]
-struct NewState {
+pub struct NewState {
     ways: SmallVec<[u8; 8]>,
     exercised: PropertySet,
     violation: Option<Violation>,
@@ -308,6 +317,71 @@ impl Explored<'_> {
         }
         let ways = state.ways.iter().enumerate();
         ways.flat_map(|(thread, ways)| ways_in_order(thread, usize::from(*ways))).collect()
+    }
+
+    /// A thread that may go alone: no other one and no judge will ever notice its next step. If it
+    /// comes to a known state, it may not, or others could be kept waiting for ever.
+    fn alone(
+        &self,
+        cache: &mut Cache,
+        state: Waiting<'_>,
+        known: &impl Fn(Key) -> bool,
+    ) -> Option<usize> {
+        let futures = self.futures.as_ref()?;
+        let threads = 0..self.shape.threads;
+        let going: SmallVec<[usize; 8]> =
+            threads.filter(|thread| state.ways[*thread] > 0).collect();
+        if going.len() < 2 {
+            return None;
+        }
+        going.into_iter().find(|thread| {
+            self.goes_unnoticed(cache, state, futures, *thread)
+                && ways_in_order(*thread, usize::from(state.ways[*thread])).all(|choice| {
+                    let keys = self.after(cache, state, choice).keys;
+                    !known(keys.into_iter().min().unwrap_or_default())
+                })
+        })
+    }
+
+    /// Whether no other thread and no judge will ever notice this one's next step, whichever way it
+    /// goes.
+    fn goes_unnoticed(
+        &self,
+        cache: &mut Cache,
+        state: Waiting<'_>,
+        futures: &Futures,
+        thread: usize,
+    ) -> bool {
+        let row = &state.rows[..self.shape.width];
+        if matches!(self.memo.next(cache, row[self.memo.parts + thread]), Next::Barrier(_)) {
+            return false;
+        }
+        let mut others = Footprint::default();
+        for other in (0..self.shape.threads).filter(|other| *other != thread) {
+            others = others.with(self.future(cache, row, futures, other));
+        }
+        (0..usize::from(state.ways[thread])).all(|way| {
+            let step = self.memo.step(cache, row, thread, way);
+            step.violation.is_none()
+                && step.inconsistency.is_none()
+                && step.footprint.is_quiet()
+                && step.footprint.commutes(others)
+        })
+    }
+
+    /// What a thread may still look at and change.
+    fn future(
+        &self,
+        cache: &mut Cache,
+        row: &[u32],
+        futures: &Futures,
+        thread: usize,
+    ) -> Footprint {
+        let member = row[self.memo.parts + thread];
+        match self.memo.next(cache, member) {
+            Next::Done => Footprint::default(),
+            _ => futures.of(thread, self.memo.act(cache, member)),
+        }
     }
 
     /// The state after `choice`.
@@ -427,7 +501,9 @@ impl Explored<'_> {
         threads.map(|thread| self.memo.ways(cache, row, thread).count).collect()
     }
 
-    fn judged(&self, cache: &mut Cache, rows: &[u32]) -> NewState {
+    /// Judges a state. Judges say what they said of the one before it if they look at nothing in
+    /// which both differ: then it was counted there.
+    pub fn judged(&self, cache: &mut Cache, rows: &[u32], before: Option<Waiting<'_>>) -> NewState {
         let mut new = NewState::default();
         let row = &rows[..self.shape.width];
         if !self.recalls() {
@@ -448,7 +524,12 @@ impl Explored<'_> {
                 }
             }
         }
+        let parts = ..self.memo.parts;
+        let changed = before.map(|before| differing(&before.rows[parts], &row[parts]));
         for judge in 0..IN_EVERY_STATE.len() {
+            if changed.is_some_and(|places| self.memo.is_judged_alike(judge, places)) {
+                continue;
+            }
             let judged = self.memo.judged(cache, row, judge);
             new.exercised.union(judged.exercised);
             if new.violation.is_none() {
@@ -488,7 +569,13 @@ impl Successor {
         (thread, way): (usize, usize),
     ) -> Footprint {
         let row = &mut self.rows[image * explored.shape.width..][..explored.shape.width];
+        let member = row[explored.memo.parts + thread];
+        let futures = explored.futures.as_ref();
+        let noting = futures.map(|futures| (futures, explored.memo.act(cache, member)));
         let outcome = explored.memo.step(cache, row, thread, way);
+        if let Some((futures, act)) = noting {
+            futures.note(thread, act, outcome.footprint);
+        }
         for (place, number) in &outcome.changed {
             row[usize::from(*place)] = *number;
         }

@@ -14,7 +14,8 @@
 //!
 //! A choice sleeps in states where it leads only where others lead, too (sleep sets;
 //! docs/checker.md has the argument): what it is known to do, it did before a step that it commutes
-//! with.
+//! with. A thread whose next step nobody will ever notice goes alone (persistent sets;
+//! [`crate::persistent`]), if that is asked for.
 
 use crate::checkpoint::{Saved, Writer};
 use crate::choice::Choice;
@@ -24,6 +25,7 @@ use crate::expand::{At, Expansion, Explored, Tally};
 use crate::frontier::{CHUNK, Chunk, Frontier, Shape, Waiting};
 use crate::history::{History, Reached};
 use crate::memo::Memo;
+use crate::persistent::Futures;
 use crate::property::Violation;
 use crate::report::{Bound, Counterexample, Report};
 use crate::schedule::Schedule;
@@ -45,18 +47,42 @@ pub fn check(
     row: &KernelRow,
     options: &Options<'_>,
 ) -> Result<Report, CheckError> {
-    with_setting(program, row, options, |setting| {
-        match Explorer::new(&setting, options).run() {
-            Err(CheckError::Lopsided) => {
-                // What was saved rests on it, too.
-                let saved = options.checkpoint.iter();
-                saved.for_each(|checkpoint| _ = std::fs::remove_file(&checkpoint.file));
-                let each = Options { symmetry: false, ..options.clone() };
-                Explorer::new(&setting, &each).run()
-            }
-            explored => explored,
-        }
+    with_setting(program, row, options, |setting| match options.persistent {
+        true => with_persistent_sets(&setting, options),
+        false => with_all_orders(&setting, options),
     })
+}
+
+fn with_all_orders(setting: &Setting<'_>, options: &Options<'_>) -> Result<Report, CheckError> {
+    match Explorer::new(setting, options, None).run() {
+        Err(CheckError::Lopsided) => {
+            // What was saved rests on it, too.
+            let saved = options.checkpoint.iter();
+            saved.for_each(|checkpoint| _ = std::fs::remove_file(&checkpoint.file));
+            let each = Options { symmetry: false, ..options.clone() };
+            Explorer::new(setting, &each, None).run()
+        }
+        explored => explored,
+    }
+}
+
+/// Lets a thread go alone where nobody notices. What is violated is violated; but the shortest way
+/// there may have been left out, so it is looked for among all.
+fn with_persistent_sets(
+    setting: &Setting<'_>,
+    options: &Options<'_>,
+) -> Result<Report, CheckError> {
+    let start = Instant::now();
+    let mut futures = Some(Futures::new(setting.acts.iter().map(Vec::len)));
+    loop {
+        let mut explorer = Explorer::new(setting, options, futures);
+        explorer.start = start;
+        match explorer.run() {
+            Err(CheckError::Outgrown) => futures = explorer.explored.futures.map(Futures::grown),
+            Ok(report) if report.counterexample.is_none() => return Ok(report),
+            _ => return with_all_orders(setting, options),
+        }
+    }
 }
 
 /// Explores, and tells which states on the way of `schedule` are among those reached: one for the
@@ -71,7 +97,7 @@ pub fn reaches(
         let keys = keys(&setting, schedule)?;
         // Each state under its own name.
         let options = Options { symmetry: false, ..options.clone() };
-        let mut explorer = Explorer::new(&setting, &options);
+        let mut explorer = Explorer::new(&setting, &options, None);
         let report = explorer.run()?;
         Ok((report, keys.iter().map(|key| explorer.seen.contains(*key)).collect()))
     })
@@ -104,14 +130,23 @@ struct Explorer<'a> {
     history: History,
     states: usize,
     tally: Tally,
+    /// How many states there were when a thread was first seen to do more than was known.
+    outgrown_at: Option<usize>,
     /// The first contradiction. A rule that is known to be wrong may lead to one as well as to a
     /// violation, which says more.
     inconsistent: Option<CheckError>,
 }
 
 impl<'a> Explorer<'a> {
-    fn new(setting: &'a Setting<'a>, options: &'a Options<'a>) -> Explorer<'a> {
+    fn new(
+        setting: &'a Setting<'a>,
+        options: &'a Options<'a>,
+        futures: Option<Futures>,
+    ) -> Explorer<'a> {
         let Options { sleep, recall, symmetry, workers, .. } = *options;
+        // What a step looks at is looked up, too; and sleep needs every other order.
+        let futures = futures.filter(|_| recall && !setting.explicit);
+        let sleep = sleep && futures.is_none();
         let memo = Memo::new(setting, workers);
         // Mirror images are followed by looking their steps up.
         let renamings = match symmetry && recall && !setting.explicit {
@@ -121,8 +156,10 @@ impl<'a> Explorer<'a> {
         let threads = setting.program.threads.len();
         let shape = Shape { width: memo.parts + threads, threads, images: 1 + renamings.len() };
         let (watching, lopsided) = (&options.watching, AtomicBool::new(false));
-        let explored =
-            Explored { setting, memo, watching, sleep, recall, shape, renamings, lopsided };
+        #[rustfmt::skip]
+        let explored = Explored {
+            setting, memo, watching, sleep, recall, shape, renamings, futures, lopsided,
+        };
         Explorer {
             explored,
             options,
@@ -131,6 +168,7 @@ impl<'a> Explorer<'a> {
             history: History::default(),
             states: 0,
             tally: Tally::default(),
+            outgrown_at: None,
             inconsistent: None,
         }
     }
@@ -149,7 +187,8 @@ impl<'a> Explorer<'a> {
     fn explore(&mut self) -> Result<Report, CheckError> {
         let (asked, observed) = (self.explored.setting.watch.asks, self.options.watching.start());
         let mut report = Report { asked, observed, ..Report::default() };
-        let checkpoint = self.options.checkpoint.as_ref().filter(|_| self.explored.recalls());
+        let saves = self.explored.recalls() && self.explored.futures.is_none();
+        let checkpoint = self.options.checkpoint.as_ref().filter(|_| saves);
         let setting = self.explored.setting;
         let mut writer = checkpoint.map(|to| Writer::new(to, setting, self.options));
         let saved = writer.as_ref().map_or(Ok(None), Writer::saved)?;
@@ -174,12 +213,18 @@ impl<'a> Explorer<'a> {
                 if report.bound.is_some() {
                     break 'levels;
                 }
+                if self.starts_again(false) {
+                    return Err(CheckError::Outgrown);
+                }
             }
             report.depth += usize::from(!next.is_empty());
             frontier = next;
             if let Some(writer) = writer.as_mut().filter(|writer| writer.is_due()) {
                 self.save(writer, &frontier, report.depth)?;
             }
+        }
+        if report.holds() && self.starts_again(true) {
+            return Err(CheckError::Outgrown);
         }
         writer.iter().filter(|_| report.bound.is_none()).for_each(Writer::remove);
         let Tally { ends, made, exercised, steps } = &self.tally;
@@ -191,6 +236,13 @@ impl<'a> Explorer<'a> {
             Some(error) if report.counterexample.is_none() => Err(error),
             _ => Ok(report),
         }
+    }
+
+    /// Whether to start again with what threads were seen to do. Not at once: more is seen soon.
+    fn starts_again(&mut self, is_over: bool) -> bool {
+        let outgrown = self.explored.futures.as_ref().is_some_and(Futures::is_outgrown);
+        let first = outgrown.then(|| *self.outgrown_at.get_or_insert(self.states));
+        first.is_some_and(|first| is_over || self.states >= 2 * first)
     }
 
     /// The first state.
@@ -260,6 +312,8 @@ impl<'a> Explorer<'a> {
                 next.push(Waiting { keys: &keys, rows: &rows, ways: &ways, asleep: &[] });
                 continue;
             };
+            // What judges look at is known of it again.
+            _ = explored.judged(cache, &rows, None);
             let asleep = explored.asleep_again(cache, &rows, sleeping);
             let ways = explored.ways_in(cache, &rows[..explored.shape.width]);
             let mut one = empty();

@@ -24,12 +24,20 @@ const TASKS: (u32, usize) = (16, 16);
 /// Bits 33 to 39 are free.
 const LRU: u128 = 1 << 32;
 const LOCKS: (u32, usize) = (40, 88);
+/// What no judge of states looks at ([`crate::judge::IN_EVERY_STATE`]), but for some locks.
+const NOT_JUDGED: u128 = all(TASKS) | all(LOCKS);
 
 /// A bit for each part of the world.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     looked_at: u128,
     changed: u128,
+    /// It is about a lock that judges ask for.
+    judged_lock: bool,
+}
+
+const fn all((first, count): (u32, usize)) -> u128 {
+    (u128::MAX >> (u128::BITS as usize - count)) << first
 }
 
 const fn bit((first, count): (u32, usize), index: usize) -> u128 {
@@ -38,10 +46,32 @@ const fn bit((first, count): (u32, usize), index: usize) -> u128 {
 
 impl Footprint {
     /// Commutes with nothing.
-    pub const EVERYTHING: Footprint = Footprint { looked_at: u128::MAX, changed: u128::MAX };
+    pub const EVERYTHING: Footprint =
+        Footprint { looked_at: u128::MAX, changed: u128::MAX, judged_lock: true };
 
-    const fn commutes(self, other: Footprint) -> bool {
+    /// Whether neither changes what the other one looks at.
+    pub const fn commutes(self, other: Footprint) -> bool {
         self.changed & other.looked_at == 0 && other.changed & self.looked_at == 0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn with(self, other: Footprint) -> Footprint {
+        Footprint {
+            looked_at: self.looked_at | other.looked_at,
+            changed: self.changed | other.changed,
+            judged_lock: self.judged_lock | other.judged_lock,
+        }
+    }
+
+    /// Whether the other one looks at nothing and changes nothing beside.
+    pub const fn covers(self, other: Footprint) -> bool {
+        other.looked_at & !self.looked_at == 0 && other.changed & !self.changed == 0
+    }
+
+    /// Whether what is judged in every state is the same before and after the step.
+    pub const fn is_quiet(self) -> bool {
+        self.changed & !NOT_JUDGED == 0 && !self.judged_lock
     }
 
     /// A step takes a lock, gives it back, or looks whether it is free. Readers do not keep each
@@ -65,6 +95,7 @@ impl Footprint {
             Lock::InvalidateRead(object) => (20 + object.index(), true),
             Lock::InvalidateWrite(object) => (20 + object.index(), false),
         };
+        self.judged_lock |= matches!(lock, Lock::Pmd(..) | Lock::PageTable(..) | Lock::Folio(_));
         // Locks with the same bit are taken for the same.
         let bit = bit(LOCKS, number % LOCKS.1);
         self.looked_at |= bit;

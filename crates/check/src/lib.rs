@@ -31,6 +31,7 @@ mod locks;
 mod memo;
 mod observe;
 mod parts;
+mod persistent;
 mod place;
 mod print;
 mod property;

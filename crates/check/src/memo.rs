@@ -10,7 +10,7 @@
 
 use crate::env::{Next, reachable};
 use crate::footprint::Footprint;
-use crate::judge;
+use crate::judge::IN_EVERY_STATE;
 use crate::key::{Key, key_of};
 use crate::parts::{CPUS, Difference, LAST, LOADED, Places, Store, bit, count};
 use crate::property::{PropertySet, Violation};
@@ -22,6 +22,7 @@ use needless_model::machine::world::Inconsistency;
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a step does to the row of a state.
@@ -159,6 +160,8 @@ pub struct Cache {
     judged: Table<Arc<Judged>>,
     /// By number of where a thread stands: what it will do next.
     next: Vec<Option<Next>>,
+    /// By number of where a thread stands: the action that it is in.
+    acts: Vec<Option<u32>>,
     /// By number of the CPUs' state: whether one of them walks page tables without a lock.
     walks: Vec<Option<bool>>,
 }
@@ -175,6 +178,8 @@ pub struct Memo<'a> {
     steps: Common<Arc<Outcome>>,
     ways: Common<Ways>,
     judged: Common<Arc<Judged>>,
+    /// By judge: all places that it was ever seen to look at.
+    judges_look_at: [AtomicU64; IN_EVERY_STATE.len()],
     /// By worker.
     caches: Vec<Mutex<Cache>>,
 }
@@ -191,6 +196,7 @@ impl<'a> Memo<'a> {
             steps: Common::new(workers),
             ways: Common::new(workers),
             judged: Common::new(workers),
+            judges_look_at: Default::default(),
             caches: (0..workers).map(|_| Mutex::default()).collect(),
         }
     }
@@ -230,6 +236,12 @@ impl<'a> Memo<'a> {
     pub fn next(&self, cache: &mut Cache, member: u32) -> Next {
         let find = || self.store.member_of(member).standing.next;
         *known(&mut cache.next, member).get_or_insert_with(find)
+    }
+
+    /// The action that a thread is in that stands there.
+    pub fn act(&self, cache: &mut Cache, member: u32) -> usize {
+        let find = || self.store.member_of(member).standing.act;
+        *known(&mut cache.acts, member).get_or_insert_with(find) as usize
     }
 
     /// What `thread` does by this way.
@@ -311,6 +323,12 @@ impl<'a> Memo<'a> {
         self.setting.is_kept_off(&self.world(row), thread)
     }
 
+    /// Whether that judge would say of a state what it said of another one, from which it differs
+    /// in these places.
+    pub fn is_judged_alike(&self, judge: usize, places: Places) -> bool {
+        places & self.judges_look_at[judge].load(Relaxed) == 0
+    }
+
     /// What judge number `judge` says of the state.
     pub fn judged<'c>(&self, cache: &'c mut Cache, row: &[u32], judge: usize) -> &'c Judged {
         let find_out = || self.judge(row, judge);
@@ -321,9 +339,10 @@ impl<'a> Memo<'a> {
     fn judge(&self, row: &[u32], judge: usize) -> (Places, Arc<Judged>) {
         let mut world = self.world(row);
         forget_the_last_step(&mut world);
-        judge::IN_EVERY_STATE[judge](&mut world);
+        IN_EVERY_STATE[judge](&mut world);
         let (exercised, violation) = (exercised(&world), world.ghost.violation.take());
         let looked_at = self.store.difference(&mut world, row).looked_at;
+        self.judges_look_at[judge].fetch_or(looked_at, Relaxed);
         (looked_at, Arc::new(Judged { exercised, violation }))
     }
 }

@@ -113,6 +113,12 @@ pub const fn bit(place: usize) -> Places {
     1 << if place < LAST { place } else { LAST }
 }
 
+/// The places in which two rows differ.
+pub fn differing(one: &[u32], other: &[u32]) -> Places {
+    let differ = one.iter().zip(other).enumerate().filter(|(_, (a, b))| a != b);
+    differ.fold(0, |places, (place, _)| places | bit(place))
+}
+
 /// What became of the parts of a world.
 #[derive(Debug, Default)]
 pub struct Difference {

@@ -42,6 +42,9 @@ pub struct Options<'a> {
     pub sleep: bool,
     /// States that differ only in which of several like threads did what are explored once.
     pub symmetry: bool,
+    /// A thread whose next step no other one will ever notice goes alone. Then no steps are left
+    /// out by [`Options::sleep`], and no checkpoint is written.
+    pub persistent: bool,
     /// How many bits of each state's key are kept: 64 or fewer take less memory, and a state may be
     /// missed ([`Report::missed`](crate::Report::missed)).
     pub key_bits: u32,
@@ -69,6 +72,7 @@ impl Default for Options<'_> {
             checkpoints: true,
             sleep: true,
             symmetry: true,
+            persistent: false,
             key_bits: 128,
             recall: true,
             explicit: false,

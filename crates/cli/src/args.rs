@@ -608,6 +608,12 @@ pub struct CheckArgs {
     /// that a state was missed.
     #[arg(long, value_name = "BITS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(16..=128))]
     pub key_bits: u32,
+    /// Let a thread go alone where no other one will ever notice its next step
+    ///
+    /// There are fewer states, and the verdict and the counterexample are the same. Steps that
+    /// commute are taken in every order then.
+    #[arg(long, conflicts_with = "checkpoint")]
+    pub persistent_sets: bool,
     /// Leave out a reduction (repeatable)
     ///
     /// The verdict is the same, but takes longer.

@@ -168,6 +168,7 @@ fn report_json(scenario: &str, target: &str, report: &Report) -> Value {
         "verdict": verdict,
         "states": report.states,
         "ends": report.ends,
+        "steps": report.steps,
         "depth": report.depth,
         "exercised": exercised,
         "observations": observations.collect::<Vec<_>>(),

@@ -7,6 +7,7 @@ use crate::access::{Way, ways};
 use crate::choice::Choice;
 use crate::env::{Next, Standing};
 use crate::footprint::{Footprint, Taken};
+use crate::judge;
 use crate::key::{Key, extend, key_of};
 use crate::memo::Memo;
 use crate::parts::bit;
@@ -314,6 +315,32 @@ fn each_part_is_in_the_footprint() {
             assert_eq!(commutes, NOT_SHARED.contains(part), "change {index}, of {part}");
         }
     });
+}
+
+/// A step is quiet only if it changes what no judge of states looks at.
+#[test]
+fn what_is_judged_is_not_quiet() {
+    with_state(|before| {
+        for (index, (part, change)) in CHANGES.iter().enumerate() {
+            let mut after = copy(before);
+            change(&mut after);
+            let footprint = Footprint::default().and(&before.world, &after.world);
+            let quiet = NOT_SHARED.contains(part) || *part == "tasks";
+            assert_eq!(footprint.is_quiet(), quiet, "change {index}, of {part}");
+            let mut judged = copy(&after);
+            judge::state(&mut judged.world);
+            let looked_at = judged.world.tasks.iter().any(|task| task.was_looked_at());
+            assert!(!looked_at, "change {index}, of {part}: a judge looks at a task");
+        }
+    });
+    let quiet = |lock| {
+        let mut footprint = Footprint::default();
+        footprint.lock(lock);
+        footprint.is_quiet()
+    };
+    assert!(quiet(Lock::MmapRead(MM)) && quiet(Lock::VmaRead(MM, PageRange::one(PAGE))));
+    let judged = [Lock::PageTable(MM, PAGE), Lock::Pmd(MM, PAGE), Lock::Folio(FRAME)];
+    assert!(!judged.map(quiet).contains(&true));
 }
 
 /// What a row has no number for: it is empty between two steps.

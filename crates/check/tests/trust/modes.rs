@@ -8,6 +8,7 @@ use needless_check::{
     CheckError, Checkpoint, Choice, Options, Property, Report, Schedule, check, larger, replay,
 };
 use needless_model::program::Program;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -158,6 +159,30 @@ fn nothing_is_lost_in_sleep() {
         };
         assert_eq!(report(true), report(false), "{} on {row}", program.name);
     });
+}
+
+/// Where a thread goes alone there are fewer states, and all that is found is the same.
+#[test]
+fn nothing_is_lost_where_threads_go_alone() {
+    let more = ["gen-skip", "pageout-read", "pending-flag", "mremap-move"];
+    let names = [&SMALL[..], &more, &RACES].concat();
+    let fewer = Cell::new(0);
+    each(&names, |program, row| {
+        let what = format!("{} on {row}", program.name);
+        let report = |persistent, workers| {
+            explore(program, row, &Options { persistent, workers, ..Options::default() })
+        };
+        let (with, without) = (report(true, 1), report(false, 1));
+        assert_eq!(with.counterexample, without.counterexample, "{what}");
+        if without.holds() {
+            let found = |report: &Report| (report.exercised, report.ends);
+            assert_eq!(found(&with), found(&without), "{what}");
+        }
+        assert!(with.states <= without.states, "{what}");
+        assert_eq!(with, report(true, 3), "{what}");
+        fewer.set(fewer.get() + usize::from(with.states < without.states));
+    });
+    assert!(fewer.get() > 10, "{} cases have fewer states", fewer.get());
 }
 
 /// Each with one more thread that does what another one does.

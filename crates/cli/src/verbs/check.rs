@@ -102,6 +102,7 @@ fn options(args: &CheckArgs) -> Options<'static> {
         key_bits: args.key_bits,
         sleep: !args.without.contains(&Reduction::SleepSets),
         symmetry: !args.without.contains(&Reduction::Symmetry),
+        persistent: args.persistent_sets,
         recall: !args.without.contains(&Reduction::Recall),
         checkpoint: args.checkpoint.clone().map(|file| Checkpoint { file, every: CHECKPOINTS }),
         ..Options::default()

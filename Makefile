@@ -92,7 +92,7 @@ fresh: ## `.ci/run`, or RECIPE=…, in a fresh clone without what other runs lea
 # spinning CPUs as there are processors, so two guests side by side take ten times as long.
 # The built-in scenarios are left out: on an emulated machine with more CPUs than the host, each one
 # that forks takes minutes. `make test` compares them.
-agree: native ## compare real kernels with the model (100 minutes); writes docs/agreement.md
+agree: native ## compare real kernels with the model (over two hours); writes docs/agreement.md
 	$(BIN)/needless agree --random 1000 --random-live 10000 --seeds docs/agreement-seeds.tsv \
 	    --report docs/agreement.md -t live -t kernel:5.10,cpus=3 -t kernel:6.1,cpus=3 -t kernel:6.12,cpus=3 \
 	    -t kernel:6.18,cpus=3 -t kernel:7.3,cpus=3

@@ -874,7 +874,7 @@ policies! {
     /// Whether the part of a mapping that userfaultfd watches from now on, or not any more, merges
     /// with the mapping behind it.
     uffd_merge: UffdMerge = "uffd-merge" in UFFD, "whether the part of a mapping that UFFDIO_REGISTER or UFFDIO_UNREGISTER changes merges with the mapping behind it",
-        source "fs/userfaultfd.c:userfaultfd_register, userfaultfd_unregister (6.1: vma_merge is given the offset of the mapping, not of the part), mm/vma.c:vma_modify_flags_uffd (6.12); tests/regressions/uffd-merge.kdl (5.10)" {
+        source "fs/userfaultfd.c:userfaultfd_register, userfaultfd_unregister (6.1: vma_merge is given the offset of the mapping, not of the part), mm/vma.c:vma_modify_flags_uffd (6.12); tests/regressions/uffd-merge.kdl" {
         OwnStart = "own-start", "only if the part begins where its mapping begins";
         Any = "any", "it does";
     }

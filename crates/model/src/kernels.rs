@@ -370,7 +370,7 @@ pub enum RowError {
     },
     /// The option is invalid.
     #[error(
-        "kernel row option `{option}` is not understood; options are mglru=on|off, thp=always|madvise|never, mthp=SIZE:always|inherit|madvise|never[+SIZE:…], soft-dirty=on|off, huge-tlb=pieces|whole, migrate-ad=lost|kept, la57=on|off, five-level=on|off, of arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P5|P9, most-faults=N and POLICY=VALUE (see `needless policies`)"
+        "kernel row option `{option}` is not understood; options are POLICY=VALUE (see `needless policies`), mglru=on|off, thp=always|madvise|never, mthp=SIZE:MODE[+SIZE:MODE…], soft-dirty=on|off, huge-tlb=pieces|whole, migrate-ad=lost|kept, la57=on|off, five-level=on|off, on arm64 cpu=max|cortex-a72, kpti=on|off and tlbi-range=on|off, skip-needed=THREAD.N[+], ask=R|D, forgo=P1|P5|P9 and most-faults=N"
     )]
     UnknownOption {
         /// The given option.

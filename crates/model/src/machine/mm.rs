@@ -352,8 +352,11 @@ impl Mm {
         let before = beside(vma.range.start.0.checked_sub(1).map(Vpn));
         let before =
             before.map(|other| other.cut(PageRange { end: vma.range.start, ..other.range }));
-        let inside = self.vma(vma.range.start).is_some_and(|old| old.range.start < vma.range.start);
-        let after = beside(Some(vma.range.end)).filter(|_| rule.inner || !inside);
+        let begins_inside = || {
+            let old = self.vma(vma.range.start);
+            old.is_some_and(|old| old.range.start < vma.range.start)
+        };
+        let after = beside(Some(vma.range.end)).filter(|_| rule.inner || !begins_inside());
         let after = after.map(|other| other.cut(PageRange { start: vma.range.end, ..other.range }));
         let this = match before.filter(|before| vma.joins(before, rule)) {
             Some(before) => vma.with(&before, rule),

@@ -22,10 +22,10 @@ pub fn document(
              ([kernels.md](kernels.md#targets)). \"Run\" counts scenarios.\n\n";
     if let Some(seeds) = seeds {
         text += &format!(
-            "The random scenarios are those of the seeds {} to {}; kernels with fewer scenarios ran \
-             the first ones. These seeds had never been run before, and are not run again to look \
-             for mistakes. [agreement-seeds.tsv](agreement-seeds.tsv) has all such ranges. Seeds \
-             below 1000000 are for development.\n\n",
+            "The random scenarios are those of the seeds {} to {}. Kernels with fewer\n\
+             scenarios ran the first ones. These seeds had never been run before, and are not run \
+             again to\nlook for mistakes. [agreement-seeds.tsv](agreement-seeds.tsv) has all such \
+             ranges. Seeds below\n1000000 are for development.\n\n",
             seeds.start(),
             seeds.end()
         );
